@@ -1,0 +1,61 @@
+# Every target sets up what it needs: a clean clone, Python 3.11 or newer and make are enough.
+# pip's own configuration decides where packages come from.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+# PIP_CONSTRAINT pins what is installed; newer versions of pip want PIP_BUILD_CONSTRAINT for the build backend.
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+       $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test check lint types format bench figure clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with pinned dependencies and this package in it (PYTHON=python3.11 picks the interpreter)
+
+test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options to pytest)
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: lint types test ## lint, types and tests (layering and equation labels are tests)
+
+lint: $(STAMP) ## check style and formatting
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+
+types: $(STAMP) ## check types
+	@$(BIN)/pyright
+
+format: $(STAMP) ## format the code and repair what the linter can
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+
+bench: $(STAMP) ## time the algebra, a training step and prediction beside their peers
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+figure: $(STAMP) ## draw the figure in the README again
+	@$(BIN)/python docs/figures/readme.py
+
+clean: ## remove caches and build products (.venv stays; delete it by hand to start afresh)
+	@rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov build dist docs/_build
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# The stamp is written last, so an interrupted set-up is taken up again. torch comes first: its pin decides
+# which build everything after it must agree with.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Equipoise needs Python 3.11 or newer, but got $(PYTHON) ($$($(PYTHON) --version 2>/dev/null || echo not found))."; \
+	  echo "Name a newer interpreter: make setup PYTHON=python3.11"; exit 1; } >&2
+	@echo "Setting up $(VENV) (a few minutes the first time) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@echo "  torch"
+	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@echo "  equipoise and its tools"
+	@$(PIP) --editable ".[dev]"
+	@touch $@

@@ -1,0 +1,265 @@
+"""`S = B diag(v) Bᵀ + diag(r)` in connected blocks: the one matrix the library ever factorises.
+
+Balances that share no output make `S` block-diagonal. Blocks are found once; a 1 × 1 block is a division, all
+larger blocks of one size form one batched Cholesky.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+try:
+    from equipoise.constraints import connected_rows
+except ImportError:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+    def connected_rows(p):
+        s = csr_array(p, dtype=np.intp); n, l = connected_components(s @ s.T, directed=False)
+        return tuple(tuple(np.flatnonzero(l == k).tolist()) for k in range(n))
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class BalanceOperator:
+    """The coefficients `B` as an operator that knows which balances touch each other.
+
+    Args:
+        B: Coefficients, shape `(..., m, n_y)`; leading axes broadcast against the batch.
+        layout: Which rows and outputs make up each block; found from the zeros of `B` when not given.
+    """
+
+    def __init__(self, B: Float[Tensor, "... m n_y"], layout: "list[BlockLayout] | None" = None):
+        self.B = B
+        layout = block_layout(B) if layout is None else layout
+        self.groups = [group.gather(B) for group in layout]
+        self.coupled = any(group.rows.shape[-1] > 1 for group in layout)
+
+    def apply(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
+        """`B y`."""
+        return y @ self.B.mT if self.B.ndim == 2 else (self.B @ y.unsqueeze(-1)).squeeze(-1)
+
+    def adjoint(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
+        """`Bᵀ λ`."""
+        return balance @ self.B if self.B.ndim == 2 else (self.B.mT @ balance.unsqueeze(-1)).squeeze(-1)
+
+    def apply_squared(self, var: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
+        """`diag(B diag(v) Bᵀ)`."""
+        return var @ self.B.square().mT if self.B.ndim == 2 else (self.B.square() @ var.unsqueeze(-1)).squeeze(-1)
+
+    def magnitude(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
+        """`Σ_j |B_kj| |y_j|`: what rounding in `B y` is measured against."""
+        return (self.B.abs() @ y.abs().unsqueeze(-1)).squeeze(-1)
+
+    def factor(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "BlockFactor":
+        """Factorise `S = B diag(v) Bᵀ + diag(r)` block by block (C1)."""
+        return BlockFactor(self, var, tol_var)
+
+
+class BlockFactor:
+    """A factorised `S = B diag(v) Bᵀ + diag(r)`, shape `(..., m, m)` and never stored as such (C1)."""
+
+    def __init__(self, operator: BalanceOperator, var: Tensor, tol_var: Tensor):
+        self.operator = operator
+        self._parts = [_factor_group(group, var, tol_var) for group in operator.groups]
+
+    def solve(self, rhs: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
+        """`S⁻¹ rhs`."""
+        return self._rows([part.solve(group.rows_of(rhs)) for group, part in self._pairs()])
+
+    @cached_property
+    def log_det(self) -> Float[Tensor, "..."]:
+        """`log det S`."""
+        return sum(part.log_det() for part in self._parts)  # type: ignore[return-value]
+
+    @cached_property
+    def inverse_diag(self) -> Float[Tensor, "... m"]:
+        """`diag(S⁻¹)`."""
+        return self._rows([part.inverse_diag() for part in self._parts])
+
+    @cached_property
+    def adjoint_diag(self) -> Float[Tensor, "... n_y"]:
+        """`diag(Bᵀ S⁻¹ B)`: by C4, the share of its variance each output loses is `v` times this."""
+        return sum(group.scatter_columns(part.adjoint_diag(group.B)) for group, part in self._pairs())  # type: ignore[return-value]
+
+    def half(self) -> Float[Tensor, "... m n_y"]:
+        """`L⁻¹ B` with `S = L Lᵀ`, so that `Bᵀ S⁻¹ B` is its Gram matrix."""
+        return torch.cat([group.scatter_rows(part.half(group.B)) for group, part in self._pairs()], dim=-2)
+
+    def inverse_rows(self) -> Float[Tensor, "... m n_y"]:
+        """`S⁻¹ B`, rows in the order of the balances."""
+        parts = [group.scatter_rows(part.solve_matrix(group.B)) for group, part in self._pairs()]
+        return torch.cat(parts, dim=-2).index_select(-2, self._inverse_order)
+
+    def log_prob(self, residual: Float[Tensor, "... m"]) -> Float[Tensor, "..."]:
+        """`log N(residual; 0, S)`."""
+        m = residual.shape[-1]
+        return -0.5 * ((residual * self.solve(residual)).sum(-1) + self.log_det + m * LOG_2PI)
+
+    def _pairs(self):
+        return zip(self.operator.groups, self._parts, strict=True)
+
+    @property
+    def _inverse_order(self) -> Tensor:
+        rows = torch.cat([group.layout.rows.reshape(-1) for group in self.operator.groups])
+        return rows.argsort().to(self.operator.B.device)
+
+    def _rows(self, parts: list[Tensor]) -> Tensor:
+        """Concatenate per-group results `(..., n_blocks, k)` into balance order `(..., m)`."""
+        flat = [part.flatten(-2) for part in parts]
+        if len(flat) == 1 and self.operator.groups[0].layout.ordered:
+            return flat[0]
+        shape = torch.broadcast_shapes(*(part.shape[:-1] for part in flat))
+        return torch.cat([p.expand(*shape, p.shape[-1]) for p in flat], -1).index_select(-1, self._inverse_order)
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """Where all blocks of one size `k` stand in `B`, padded to one width `J` so that they form a batch."""
+
+    rows: Int[Tensor, "n_blocks k"]
+    columns: Int[Tensor, "n_blocks J"] | None  # None: one block over all rows and outputs, in order
+    real: Float[Tensor, "n_blocks J"] | None  # 0 at padding
+    n_columns: int
+    ordered: bool  # the rows of all balances, in their own order, are exactly those of this group
+
+    def gather(self, B: Tensor) -> "BlockGroup":
+        if self.columns is None:
+            return BlockGroup(self, B.unsqueeze(-3))
+        rows, columns, real = (part.to(B.device) for part in (self.rows, self.columns, self.real))  # type: ignore
+        return BlockGroup(self, B[..., rows.unsqueeze(-1), columns.unsqueeze(-2)] * real.to(B.dtype).unsqueeze(-2))
+
+
+def block_layout(B: Float[Tensor, "... m n_y"]) -> list[BlockLayout]:
+    """Partition balances into connected blocks (no output shared between two of them), grouped by size."""
+    pattern = (B.detach() != 0).reshape(-1, *B.shape[-2:]).any(0).cpu().numpy()
+    blocks = connected_rows(pattern)
+    if len(blocks) == 1:
+        return [BlockLayout(torch.arange(B.shape[-2]).unsqueeze(0), None, None, B.shape[-1], True)]
+    sizes = sorted({len(block) for block in blocks})
+    return [_layout([block for block in blocks if len(block) == size], pattern) for size in sizes]
+
+
+def _layout(blocks: list[tuple[int, ...]], pattern: np.ndarray) -> BlockLayout:
+    columns = [np.flatnonzero(pattern[list(block)].any(0)) for block in blocks]
+    width = max(len(c) for c in columns)
+    padded = np.stack([np.pad(c, (0, width - len(c))) for c in columns])
+    real = np.stack([np.arange(width) < len(c) for c in columns]).astype(float)
+    rows = np.asarray(blocks)
+    ordered = rows.ravel().tolist() == list(range(len(pattern)))
+    return BlockLayout(torch.as_tensor(rows), torch.as_tensor(padded), torch.as_tensor(real), pattern.shape[1], ordered)
+
+
+@dataclass(frozen=True)
+class BlockGroup:
+    """The coefficients of all blocks of one size, as a batch."""
+
+    layout: BlockLayout
+    B: Float[Tensor, "... n_blocks k J"]
+
+    def rows_of(self, values: Tensor) -> Tensor:
+        """`(..., m)` to `(..., n_blocks, k)`."""
+        rows = self.layout.rows
+        if not self.layout.ordered:
+            values = values.index_select(-1, rows.reshape(-1).to(values.device))
+        return values.unflatten(-1, rows.shape)
+
+    def columns_of(self, values: Tensor) -> Tensor:
+        """`(..., n_y)` to `(..., n_blocks, J)`."""
+        columns = self.layout.columns
+        if columns is None:
+            return values.unsqueeze(-2)
+        return values.index_select(-1, columns.reshape(-1).to(values.device)).unflatten(-1, columns.shape)
+
+    def scatter_columns(self, values: Tensor) -> Tensor:
+        """`(..., n_blocks, J)` back to `(..., n_y)`; padding carries zeros."""
+        if self.layout.columns is None:
+            return values.squeeze(-2)
+        out = values.new_zeros(*values.shape[:-2], self.layout.n_columns)
+        return out.index_add(-1, self.layout.columns.reshape(-1).to(values.device), values.flatten(-2))
+
+    def scatter_rows(self, values: Tensor) -> Tensor:
+        """`(..., n_blocks, k, J)` to `(..., n_blocks · k, n_y)`."""
+        if self.layout.columns is None:
+            return values.squeeze(-3)
+        out = values.new_zeros(*values.shape[:-1], self.layout.n_columns)
+        index = self.layout.columns.to(values.device).unsqueeze(-2).expand(values.shape)
+        return out.scatter_add(-1, index, values).flatten(-3, -2)
+
+
+def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor):
+    v, r = group.columns_of(var), group.rows_of(tol_var)
+    if group.layout.rows.shape[-1] == 1:
+        return _Scalar((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
+    return _Cholesky.of((group.B * v.unsqueeze(-2)) @ group.B.mT + torch.diag_embed(r), group.B.shape[-1])
+
+
+@dataclass(frozen=True)
+class _Scalar:
+    """1 × 1 blocks, `S` of shape `(..., n_blocks, 1)`. `S = 0` (nothing uncertain) has pseudo-inverse 0."""
+
+    S: Tensor
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        return torch.where(self.S > 0, 1.0 / torch.where(self.S > 0, self.S, 1.0), 0.0)
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        return rhs * self.inverse
+
+    def solve_matrix(self, B: Tensor) -> Tensor:
+        return B * self.inverse.unsqueeze(-1)
+
+    def half(self, B: Tensor) -> Tensor:
+        return B * self.inverse.sqrt().unsqueeze(-1)
+
+    def adjoint_diag(self, B: Tensor) -> Tensor:
+        return B.squeeze(-2).square() * self.inverse
+
+    def inverse_diag(self) -> Tensor:
+        return self.inverse
+
+    def log_det(self) -> Tensor:
+        return self.S.log().sum((-2, -1))
+
+
+@dataclass(frozen=True)
+class _Cholesky:
+    """Larger blocks: `D^{-1/2} S D^{-1/2} = L Lᵀ` with `D = diag(S)`, so that units cannot spoil the factor."""
+
+    L: Tensor
+    root: Tensor  # sqrt(diag S), (..., n_blocks, k)
+
+    @classmethod
+    def of(cls, S: Tensor, n_columns: int) -> "_Cholesky":
+        diag = S.diagonal(dim1=-2, dim2=-1)
+        root = torch.where(diag > 0, diag, 1.0).sqrt()
+        C = S / (root.unsqueeze(-1) * root.unsqueeze(-2))
+        # The products in C carry about n_columns roundings: lifting its diagonal by that keeps it positive definite.
+        lift = 4 * (n_columns + C.shape[-1]) * torch.finfo(C.dtype).eps
+        L, _ = torch.linalg.cholesky_ex(C + lift * torch.eye(C.shape[-1], dtype=C.dtype, device=C.device))
+        return cls(L, root)
+
+    def half(self, B: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(self.L, B / self.root.unsqueeze(-1), upper=False)
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        return self.solve_matrix(rhs.unsqueeze(-1)).squeeze(-1)
+
+    def solve_matrix(self, B: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(self.L.mT, self.half(B), upper=True) / self.root.unsqueeze(-1)
+
+    def adjoint_diag(self, B: Tensor) -> Tensor:
+        return self.half(B).square().sum(-2)
+
+    def inverse_diag(self) -> Tensor:
+        eye = torch.eye(self.L.shape[-1], dtype=self.L.dtype, device=self.L.device)
+        inverse = torch.linalg.solve_triangular(self.L, eye.expand(self.L.shape), upper=False)
+        return inverse.square().sum(-2) / self.root.square()
+
+    def log_det(self) -> Tensor:
+        return 2.0 * (self.L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1)) + self.root.log().sum((-2, -1)))

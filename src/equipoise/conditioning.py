@@ -1,0 +1,180 @@
+"""Conditioning: a Gaussian and balances in, a Gaussian out; as a function and as a layer for any torch model."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from equipoise.blocks import BalanceOperator, block_layout
+from equipoise.constraints import LinearConstraint
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.tolerance import GaussianOffset, LogNormalVariance, Tolerance, tolerance_posterior
+
+
+def condition(
+    gaussian: DiagonalGaussian,
+    B: Float[Tensor, "... m n_y"] | BalanceOperator,
+    target: Float[Tensor, "... m"],
+    tol_var: Float[Tensor, "... m"] | float = 0.0,
+    *,
+    A: Float[Tensor, "... m n_x"] | None = None,
+    input_var: Float[Tensor, "... n_x"] | None = None,
+    rounding: Float[Tensor, "... m"] | None = None,
+) -> ConditionedGaussian:
+    """Condition a diagonal Gaussian on noisy linear observations of itself.
+
+    For `y ~ N(μ, diag(v))` and `t = B y + ε`, `ε ~ N(0, diag(r))`::
+
+        S   = B diag(v) Bᵀ + diag(r)                   (C1)
+        K   = diag(v) Bᵀ S⁻¹                           (C2)
+        μ_C = μ + K (t − B μ)                          (C3)
+        Σ_C = diag(v) − K S Kᵀ                         (C4)
+
+    Inputs known only to within `input_var` enter as hidden outputs `δx ~ N(0, diag(input_var))` with coefficients
+    `A`, which adds `A diag(input_var) Aᵀ` to `S` (C5). The network mean's own dependence on x is neglected.
+
+    Args:
+        gaussian: `N(μ, diag(v))`, any leading batch shape, event `(n_y,)`.
+        B: Coefficients, shared `(m, n_y)` or per row `(..., m, n_y)`.
+        target: `t = b − A x`, shape `(..., m)`.
+        tol_var: Tolerance variances `r ≥ 0`; 0 makes a balance exact.
+        A: Input coefficients; needed with `input_var` only.
+        input_var: Variances of the inputs, 0 for those known exactly.
+        rounding: Largest residual of an exact balance that `log_prob` takes for rounding.
+    Returns:
+        A `ConditionedGaussian`. The algebra runs in float64; results have the dtype of `gaussian.mean`.
+
+    Example:
+        Three equal parts must sum to 1; the mean starts at a sum of 3.
+
+        >>> g = DiagonalGaussian(torch.ones(3), torch.ones(3))
+        >>> c = condition(g, torch.ones(1, 3), torch.tensor([1.0]))
+        >>> c.mean, c.var
+        (tensor([0.3333, 0.3333, 0.3333]), tensor([0.6667, 0.6667, 0.6667]))
+    """
+    dtype, work = gaussian.mean.dtype, _work_dtype(gaussian.mean)
+    operator = B if isinstance(B, BalanceOperator) else BalanceOperator(B.to(work))
+    mean, var, target = gaussian.mean.to(work), gaussian.var.to(work), target.to(work)
+    tol_var = torch.as_tensor(tol_var, dtype=work, device=mean.device)
+    tol_var = tol_var.expand(target.shape[-1:]) if tol_var.ndim == 0 else tol_var
+    if input_var is None:
+        return ConditionedGaussian(DiagonalGaussian(mean, var), operator, target, tol_var, dtype=dtype, rounding=rounding)
+    if A is None:
+        raise ValueError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
+    mean, var, extended = _with_hidden_inputs(mean, var, operator.B, A.to(work), input_var.to(work))
+    return ConditionedGaussian(DiagonalGaussian(mean, var), extended, target, tol_var, A.shape[-1], dtype, rounding)
+
+
+def _work_dtype(like: Tensor) -> torch.dtype:
+    return torch.float32 if like.device.type == "mps" else torch.float64  # Apple's GPU has no float64
+
+
+def _with_hidden_inputs(mean: Tensor, var: Tensor, B: Tensor, A: Tensor, input_var: Tensor):
+    """C5: append δx with mean 0 to the outputs."""
+    shape = torch.broadcast_shapes(mean.shape[:-1], input_var.shape[:-1])
+    input_var = input_var.expand(*shape, input_var.shape[-1])
+    mean = torch.cat([mean.expand(*shape, mean.shape[-1]), torch.zeros_like(input_var)], -1)
+    var = torch.cat([var.expand(*shape, var.shape[-1]), input_var], -1)
+    uncertain = (input_var.reshape(-1, input_var.shape[-1]) > 0).any(0)
+    lead = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    coefficients = torch.cat([B.expand(*lead, *B.shape[-2:]), (A * uncertain).expand(*lead, *A.shape[-2:])], -1)
+    return mean, var, BalanceOperator(coefficients)
+
+
+class ConditioningLayer(nn.Module):
+    """Conditioning as the last layer of *any* torch model that gives a mean and a variance.
+
+    Args:
+        constraint: The balances `A x + B y = b`, in the units of the model's outputs.
+        tolerance: How far each balance may be missed: `None` learns it (default prior on the relative tolerance),
+            `0` is exact, a positive number is a fixed standard deviation in the balance's own unit, a
+            `TolerancePrior` is learned from that prior; or a mapping from balance names to any of these. A ready
+            `LogNormalVariance` of relative tolerances is taken as it is.
+        output_std: Standard deviations of the outputs, `(n_y,)`: what a *relative* tolerance is relative to.
+            Ones by default.
+        offset: Learn an offset per balance, `A x + B y = b + δ`, too.
+
+    Example:
+        >>> import equipoise as eq
+        >>> balance = eq.LinearConstraint.from_equations("total = a + b", outputs=["total", "a", "b"])
+        >>> layer = eq.ConditioningLayer(balance, tolerance=0)
+        >>> layer(torch.tensor([4.0, 1.0, 2.0]), torch.ones(3)).mean
+        tensor([3.6667, 1.3333, 2.3333])
+    """
+
+    def __init__(
+        self,
+        constraint: LinearConstraint,
+        tolerance: Tolerance | LogNormalVariance = None,
+        *,
+        output_std=None,
+        offset: bool = False,
+    ):
+        super().__init__()
+        self.names = constraint.names
+        self.row_scale: Tensor
+        self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint))))
+        for name in ("A", "B", "b"):
+            values = torch.as_tensor(getattr(constraint, name).copy())
+            self.register_buffer(name, values / (self.row_scale.unsqueeze(-1) if values.ndim == 2 else self.row_scale))
+        self.A: Tensor
+        self.B: Tensor
+        self.b: Tensor
+        if not isinstance(tolerance, LogNormalVariance):
+            tolerance = tolerance_posterior(tolerance, constraint.names, self.row_scale)
+        self.tolerance = tolerance
+        self.offset = GaussianOffset(constraint.n_balances) if offset else None
+        self.layout = block_layout(self.B)
+
+    def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
+        """`t = b − A x`, rows divided by their scale."""
+        if x is None:
+            if bool((self.A != 0).any()):
+                raise ValueError("These balances involve inputs, but got x=None. Pass the inputs as x.")
+            return self.b
+        return self.b - x.to(self.A.dtype) @ self.A.mT
+
+    def forward(
+        self,
+        mean: Float[Tensor, "... n_y"],
+        var: Float[Tensor, "... n_y"],
+        x: Float[Tensor, "... n_x"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> ConditionedGaussian:
+        """Condition `N(mean, diag(var))` on the balances at inputs `x` (C1–C4).
+
+        In training mode each row draws its own tolerance from the posterior; in evaluation mode the posterior's
+        median `exp(E[ρ])` is used, so that the layer is deterministic.
+        """
+        target = self.target(x)
+        if mean.shape[-1] != self.B.shape[-1]:
+            raise ValueError(
+                f"mean must have one entry per output of the balances ({self.B.shape[-1]}) on its last axis, "
+                f"but got shape {tuple(mean.shape)}."
+            )
+        shape = mean.shape[:-1] if self.training else ()
+        tol_var = self.tolerance.draw(shape, generator) if self.training else self.tolerance.median()
+        if self.offset is not None:
+            target = target + (self.offset.draw(shape, generator) if self.training else self.offset.loc)
+        return self.condition(DiagonalGaussian(mean, var), target, tol_var)
+
+    def condition(
+        self,
+        gaussian: DiagonalGaussian,
+        target: Float[Tensor, "... m"],
+        tol_var: Float[Tensor, "... m"],
+        rounding: Float[Tensor, " m"] | None = None,
+    ) -> ConditionedGaussian:
+        """Condition on given targets and tolerances, both in units of the rows' scales."""
+        operator = BalanceOperator(self.B.to(_work_dtype(gaussian.mean)), self.layout)
+        return condition(gaussian, operator, target, tol_var, rounding=rounding)
+
+    def kl(self) -> Float[Tensor, ""]:
+        """`KL(q(ρ) ‖ p(ρ))` plus that of the offsets, in nats: add it once per data set to the loss (K2, K3)."""
+        kl = self.tolerance.kl_terms().sum()
+        return kl if self.offset is None else kl + self.offset.kl_terms().sum()
+
+
+def _ones_or(output_std, constraint: LinearConstraint):
+    import numpy as np
+
+    return np.ones(constraint.n_outputs) if output_std is None else np.asarray(output_std, dtype=float)

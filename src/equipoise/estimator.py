@@ -1,0 +1,413 @@
+"""ConstrainedBNNRegressor: the scikit-learn face. Arrays or frames in the user's own units in, the same out."""
+
+import math
+import numbers
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+
+from equipoise import frames, trust
+from equipoise.conditioning import ConditioningLayer
+from equipoise.constraints import LinearConstraint
+from equipoise.likelihood import joint, marginal
+from equipoise.model import ConstrainedBNN, Rows, derived_seed
+from equipoise.network import ACTIVATIONS, BayesianMLP
+from equipoise.predictive import Predictive
+from equipoise.scaling import Standardizer
+from equipoise.tolerance import LogNormalVariance, TolerancePrior, tolerance_posterior
+from equipoise.training import TrainingPlan, train
+
+Array = NDArray[np.float64]
+LIKELIHOODS = {"joint": joint, "marginal": marginal}
+
+
+class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """A Bayesian neural network whose predictions obey linear balances as far as these can be trusted.
+
+    Args:
+        constraint: `LinearConstraint` between the columns of X and Y, or None for a plain Bayesian network.
+        likelihood: "joint" (L2) or "marginal", the paper's (L1).
+        sensor_std: Standard deviations of the sensors behind Y. "learn" (default) learns one per output that enters a
+            balance; None means noise-free sensors, so that all noise is the network's; a mapping from output names to
+            numbers or "learn" (unnamed outputs are learned); or an array `(n_y,)` or, per training row, `(n, n_y)`.
+            Nothing can be learned without balances or with likelihood="marginal", which takes what was measured for
+            the truth: there "learn" is the same as None.
+        tolerance: How far balances may be missed. None learns each (prior `log(r/c²) ~ N(−6, 3²)`); `0` is exact; a
+            number is a fixed standard deviation in the balance's unit; a `TolerancePrior` is learned from that prior;
+            or a mapping from balance names to these.
+        offset: Also learn an offset of each balance, `A x + B y = b + δ`, with prior `N(0, c_k²)`.
+        hidden: Widths of the hidden layers.
+        activation: "silu", "tanh", "relu" or "gelu".
+        prior_std: Prior standard deviation of every weight (the paper: 1).
+        max_epochs: Upper bound on training epochs; None takes the training plan's.
+        n_draws: Posterior draws that predictions average over.
+        validation_fraction: Share of rows held out to decide when to stop.
+        training: A `TrainingPlan` with everything else about training.
+        random_state: Seed; the same seed gives the same bits.
+        device: Where torch computes, for instance "cuda".
+        checkpoint: File that training is saved to every few seconds and continued from if it was cut short.
+        verbose: Show a progress bar.
+
+    Attributes:
+        tolerances_: Data frame with one row per balance: tolerance in its own unit, what the data taught it, verdict.
+        sensor_std_: Data frame with one row per output: the sensor's standard deviation.
+        history_: Record of every epoch.
+        model_, standardizer_: The fitted network in standardized units, and the translation to the user's.
+
+    Example:
+        >>> import numpy as np, equipoise as eq
+        >>> x = np.linspace(-1, 1, 64)[:, None]
+        >>> parts = np.hstack([np.sin(2 * x), x**2])
+        >>> Y = np.hstack([parts, parts.sum(1, keepdims=True)])
+        >>> balance = eq.LinearConstraint.from_equations("total = a + b", inputs=["x"], outputs=["a", "b", "total"])
+        >>> model = eq.ConstrainedBNNRegressor(balance, hidden=(16,), max_epochs=30, random_state=0).fit(x, Y)
+        >>> draws = model.sample_y(x, 100)                                  # (100, 64, 3), obeying the balance
+        >>> bool(abs(draws[..., 2] - draws[..., 0] - draws[..., 1]).max() < 1e-9)
+        True
+    """
+
+    def __init__(
+        self,
+        constraint: LinearConstraint | None = None,
+        *,
+        likelihood: str = "joint",
+        sensor_std: Any = "learn",
+        tolerance: Any = None,
+        offset: bool = False,
+        hidden: tuple[int, ...] = (64, 64),
+        activation: str = "silu",
+        prior_std: float = 1.0,
+        max_epochs: int | None = None,
+        n_draws: int = 256,
+        validation_fraction: float = 0.1,
+        training: TrainingPlan | None = None,
+        random_state: Any = None,
+        device: str | torch.device | None = None,
+        checkpoint: str | os.PathLike | None = None,
+        verbose: bool = False,
+    ):
+        self.constraint = constraint
+        self.likelihood = likelihood
+        self.sensor_std = sensor_std
+        self.tolerance = tolerance
+        self.offset = offset
+        self.hidden = hidden
+        self.activation = activation
+        self.prior_std = prior_std
+        self.max_epochs = max_epochs
+        self.n_draws = n_draws
+        self.validation_fraction = validation_fraction
+        self.training = training
+        self.random_state = random_state
+        self.device = device
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> "ConstrainedBNNRegressor":
+        """Fit to inputs X `(n, n_x)` and outputs y `(n, n_y)` or `(n,)`; NaN in y means "not measured"."""
+        self._check_parameters()
+        X, Y, precision = self._validated(X, y)
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        train_rows, held_out = self._split(len(X))
+        self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
+        obeyed = self._obeyed_to_rounding(X, Y, precision)
+        sensor_var = self._sensor_var(Y, obeyed, precision)
+        self.model_ = self._build(X, Y, obeyed, sensor_var, precision)
+        self._check_exact_balances(X, Y, obeyed, sensor_var, precision)
+        rows = self._rows(X, Y, sensor_var)
+        self.history_ = train(
+            self.model_,
+            rows.take(torch.as_tensor(train_rows)).to(self._device),
+            rows.take(torch.as_tensor(held_out)).to(self._device) if len(held_out) else None,
+            self._plan(),
+            seed=self.seed_,
+            checkpoint=self.checkpoint,
+            verbose=bool(self.verbose),
+        )
+        self._summarise(X, Y, rows, obeyed, precision)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictive mean of the true outputs; with `return_std` also their standard deviation."""
+        p = self.predict_distribution(X)
+        return (self._flat(p.mean), self._flat(p.std)) if return_std else self._flat(p.mean)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Any, Any]:
+        """Lower and upper bounds of the central intervals of the true outputs."""
+        lower, upper = self.predict_distribution(X).interval(level)
+        return self._flat(lower), self._flat(upper)
+
+    def sample_y(self, X: Any, n: int = 1) -> Array:
+        """Draws of the true outputs, shape `(n, rows, n_y)`: draws on axis 0."""
+        draws = self.predict_distribution(X).sample(n)
+        return draws[..., 0] if self._single else draws
+
+    def predict_distribution(self, X: Any) -> Predictive:
+        """The whole predictive distribution: mean, std, intervals, joint samples, covariance, ledger, densities."""
+        check_is_fitted(self)
+        wrap = frames.in_kind(X, self.output_names_)
+        X = self._inputs(X, reset=False)
+        return Predictive(
+            self.model_, self.standardizer_, X, self.output_names_, self.n_draws, derived_seed(self.seed_, 7), wrap=wrap
+        )
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination R², averaged over outputs; entries of y that were not measured are left out."""
+        mean = np.asarray(self.predict(X), dtype=float).reshape(-1, len(self.output_names_))
+        Y = np.asarray(frames.select(y, self._named_outputs(), "y"), dtype=float).reshape(len(mean), -1)
+        weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        scores = []
+        for j in range(Y.shape[1]):
+            seen = ~np.isnan(Y[:, j])
+            scores.append(r2_score(Y[seen, j], mean[seen, j], sample_weight=weight[seen]))
+        return float(np.mean(scores))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    # ------------------------------------------------------------------ data
+
+    def _validated(self, X: Any, y: Any) -> tuple[Array, Array, float]:
+        """Inputs and outputs as arrays, and the relative rounding of the outputs as they came."""
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        columns = frames.columns_of(y)
+        y = frames.select(y, self._named_outputs(), "y")
+        X = self._inputs(X, reset=True)
+        Y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite="allow-nan", input_name="y")
+        precision = float(np.finfo(Y.dtype).eps) if Y.dtype.kind == "f" else float(np.finfo(float).eps)
+        Y = check_array(Y, ensure_2d=False, dtype=np.float64, ensure_all_finite="allow-nan", input_name="y")
+        check_consistent_length(X, Y)
+        self._single = Y.ndim == 1
+        Y = Y.reshape(len(Y), -1)
+        self.constraint_ = self._constraint(X, Y)
+        names = columns if self.constraint_ is None else self.constraint_.outputs
+        self.output_names_ = tuple(names) or tuple(f"y{j}" for j in range(Y.shape[1]))
+        for j, name in enumerate(self.output_names_):
+            if np.isnan(Y[:, j]).all():
+                raise ValueError(f"Every output must be measured in some row, but got only NaN for {name!r}. Drop it.")
+        return X, Y, precision
+
+    def _inputs(self, X: Any, reset: bool) -> Array:
+        if self.constraint is not None and self.constraint.n_columns:
+            X = frames.select(X, self.constraint.columns, "X")
+        return validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+
+    def _named_outputs(self) -> tuple[str, ...]:
+        return () if self.constraint is None else self.constraint.outputs
+
+    def _constraint(self, X: Array, Y: Array) -> LinearConstraint | None:
+        """The constraint with a column of A for every input, checked against the shapes of the data."""
+        c = self.constraint
+        if c is None:
+            return None
+        if Y.shape[1] != c.n_outputs:
+            raise ValueError(
+                f"y must have one column per output of the balances ({', '.join(map(repr, c.outputs))}), "
+                f"but got {Y.shape[1]} columns."
+            )
+        if c.n_columns == 0:
+            inputs = getattr(self, "feature_names_in_", None)
+            names = [f"x{j}" for j in range(X.shape[1])] if inputs is None else list(inputs)
+            A = np.zeros((c.n_balances, X.shape[1]))
+            return LinearConstraint(c.B, A, c.b, names=c.names, inputs=names, outputs=c.outputs, units=c.units)
+        if X.shape[1] != c.n_columns or c.n_inputs == 0:
+            raise ValueError(
+                f"X must have one column for each input and known column of the balances "
+                f"({', '.join(map(repr, c.columns))}), at least one of them an input, but got {X.shape[1]} columns."
+            )
+        return c
+
+    def _split(self, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        order = np.random.default_rng(self.seed_).permutation(n)
+        n_held_out = int(self.validation_fraction * n)
+        return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+
+    def _rows(self, X: Array, Y: Array, sensor_var: Array | None) -> Rows:
+        s = self.standardizer_
+        per_row = sensor_var is not None and sensor_var.ndim == 2
+        return Rows(
+            torch.as_tensor(s.inputs(X), dtype=torch.float32),
+            torch.as_tensor(s.outputs(Y)),
+            None if self.constraint_ is None else torch.as_tensor(s.target(X)),
+            torch.as_tensor(sensor_var / s.y_std**2) if per_row else None,
+        )
+
+    # ------------------------------------------------------------------ model
+
+    def _build(
+        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_var: Array | None, precision: float
+    ) -> ConstrainedBNN:
+        s = self.standardizer_
+        network = BayesianMLP(
+            len(s.x_mean),
+            Y.shape[1],
+            tuple(self.hidden),
+            self.activation,
+            prior_std=self.prior_std,
+            init_std=self._plan().init_std,
+            generator=torch.Generator().manual_seed(derived_seed(self.seed_, 5)),
+        )
+        sensor = self._sensor_posterior(Y, sensor_var, precision)
+        if self.constraint_ is None:
+            return ConstrainedBNN(network, None, marginal, sensor).to(self._device)
+        constraint = LinearConstraint(s.B, names=self.constraint_.names, outputs=self.constraint_.outputs)
+        floor = torch.as_tensor(s.rounding(X, Y, 4 * precision)) ** 2
+        tolerance = tolerance_posterior(self._tolerance(obeyed), constraint.names, torch.as_tensor(s.row_scale), floor)
+        layer = ConditioningLayer(constraint, tolerance, offset=self.offset)
+        rounding = torch.as_tensor(s.rounding(X, Y, max(1e-9, 64 * precision)))
+        return ConstrainedBNN(network, layer, LIKELIHOODS[self.likelihood], sensor, rounding).to(self._device)
+
+    def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
+        """What was said of each balance; those that the data obey to rounding and that were to be learned are exact."""
+        names = self.constraint_.names  # type: ignore[union-attr]
+        said = self.tolerance if isinstance(self.tolerance, Mapping) else dict.fromkeys(names, self.tolerance)
+        exact = {
+            name: 0.0
+            for name, obeys in zip(names, obeyed, strict=True)
+            if obeys and (said.get(name) is None or isinstance(said.get(name), TolerancePrior))
+        }
+        return dict(said) | exact
+
+    def _obeyed_to_rounding(self, X: Array, Y: Array, precision: float) -> NDArray[np.bool_]:
+        c = self.constraint_
+        if c is None:
+            return np.zeros(0, dtype=bool)
+        z, magnitude = c.residual(X, Y), c.magnitude(X, Y)
+        seen = ~np.isnan(z)
+        obeys = np.where(seen, np.abs(z) <= 64 * precision * magnitude, True)
+        return obeys.all(0) & (seen.sum(0) >= 3)
+
+    def _check_exact_balances(
+        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_var: Array | None, precision: float
+    ) -> None:
+        """An exact balance that noise-free sensors contradict has no likelihood under L2."""
+        c, layer = self.constraint_, self.model_.conditioning
+        if c is None or layer is None or self.likelihood != "joint":
+            return
+        exact = (layer.tolerance.median() == 0).cpu().numpy()
+        noisy = np.zeros(c.n_outputs, bool) if sensor_var is None else np.isnan(sensor_var) | (sensor_var > 0)
+        noisy = noisy.any(0) if noisy.ndim == 2 else noisy
+        for k in np.flatnonzero(exact & ~obeyed & ~((c.B != 0) & noisy).any(1)):
+            worst = np.nanmax(np.abs(c.residual(X, Y)[:, k]), initial=0.0)
+            if worst > max(1e-9, 64 * precision) * np.nanmax(c.magnitude(X, Y)[:, k], initial=0.0):
+                raise ValueError(
+                    f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
+                    f"by up to {worst:.3g}{' ' + c.units[k] if c.units[k] else ''}. Give its outputs a sensor_std "
+                    "(or 'learn'), or the balance a tolerance."
+                )
+
+    def _sensor_var(self, Y: Array, obeyed: NDArray[np.bool_], precision: float) -> Array | None:
+        """Sensor variances in squared user units, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none."""
+        given = self._given_sensor_std(Y)
+        if self.constraint_ is None or self.likelihood == "marginal":
+            given = np.nan_to_num(given, nan=0.0)
+        else:
+            in_balance = (self.constraint_.B != 0).any(0)
+            in_obeyed = (self.constraint_.B[obeyed] != 0).any(0)
+            given = np.where(np.isnan(given) & (~in_balance | in_obeyed), 0.0, given)
+        if self.likelihood == "marginal" and self.constraint_ is not None and (given > 0).any():
+            raise ValueError(
+                "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "
+                f"truth, but got {self.sensor_std!r}. Use likelihood='joint' to keep sensor noise apart."
+            )
+        return None if not (np.isnan(given) | (given > 0)).any() else given**2
+
+    def _given_sensor_std(self, Y: Array) -> Array:
+        """Sensor standard deviations as the user gave them, NaN for "learn"."""
+        said, n_y = self.sensor_std, Y.shape[1]
+        if said is None:
+            return np.zeros(n_y)
+        if isinstance(said, str):
+            said = {name: said for name in self.output_names_}
+        if isinstance(said, Mapping):
+            unknown = [name for name in said if name not in self.output_names_]
+            if unknown:
+                raise ValueError(
+                    f"sensor_std names outputs, but got {', '.join(map(repr, unknown))}. "
+                    f"The outputs are {', '.join(map(repr, self.output_names_))}."
+                )
+            said = [_sensor_number(said.get(name, "learn"), name) for name in self.output_names_]
+        std = np.asarray(said, dtype=float)
+        if std.shape not in ((n_y,), Y.shape) or (std < 0).any() or np.isinf(std).any():
+            raise ValueError(
+                f"sensor_std must hold finite standard deviations ≥ 0 of shape ({n_y},) or {Y.shape}, "
+                f"but got shape {std.shape}{', with negative or infinite values' if std.size else ''}."
+            )
+        return std
+
+    def _sensor_posterior(self, Y: Array, sensor_var: Array | None, precision: float) -> LogNormalVariance | None:
+        if sensor_var is None or sensor_var.ndim == 2:
+            return None
+        s, prior = self.standardizer_, TolerancePrior()
+        fixed = torch.as_tensor(sensor_var / s.y_std**2)
+        floor = torch.as_tensor((4 * precision * np.nanmax(np.abs(Y), axis=0) / s.y_std) ** 2)
+        return LogNormalVariance(torch.full_like(fixed, prior.mean), torch.full_like(fixed, prior.std), fixed, floor)
+
+    def _summarise(self, X: Array, Y: Array, rows: Rows, obeyed: NDArray[np.bool_], precision: float) -> None:
+        self.sensor_std_ = trust.sensor_table(self.model_, self.standardizer_, self.output_names_)
+        taught, systematic = [], []
+        if self.constraint_ is not None:
+            taught = trust.lessons(self.model_, rows.to(self._device), derived_seed(self.seed_, 6))
+            systematic = trust.residuals(self.constraint_, X, Y, 64 * precision)
+        self.tolerances_ = trust.tolerance_table(self.model_, self.standardizer_, taught, systematic, obeyed)
+
+    # ------------------------------------------------------------------ parameters
+
+    def _plan(self) -> TrainingPlan:
+        plan = self.training or TrainingPlan()
+        return plan if self.max_epochs is None else replace(plan, max_epochs=int(self.max_epochs))
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device("cpu" if self.device is None else self.device)
+
+    def _flat(self, values: Any) -> Any:
+        return values[:, 0] if self._single and isinstance(values, np.ndarray) else values
+
+    def _check_parameters(self) -> None:
+        if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):
+            raise TypeError(
+                f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
+                "Build one with LinearConstraint.from_equations(...)."
+            )
+        _check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        _check_choice("activation", self.activation, ACTIVATIONS)
+        if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
+            raise ValueError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
+        widths = list(self.hidden)
+        if not all(isinstance(width, numbers.Integral) and width > 0 for width in widths):
+            raise ValueError(f"hidden must hold positive whole numbers, but got {self.hidden!r}.")
+        for name, lower in (("n_draws", 1), ("max_epochs", 1)):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, numbers.Integral) and value >= lower):
+                raise ValueError(f"{name} must be a whole number of at least {lower}, but got {value!r}.")
+        if not (isinstance(self.prior_std, numbers.Real) and 0 < float(self.prior_std) < math.inf):
+            raise ValueError(f"prior_std must be a positive number, but got {self.prior_std!r}.")
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must be in [0, 1), but got {self.validation_fraction!r}.")
+
+
+def _check_choice(name: str, value: Any, choices: Mapping) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, but got {value!r}.")
+
+
+def _sensor_number(value: Any, output: str) -> float:
+    if isinstance(value, str) and value == "learn":
+        return math.nan
+    if isinstance(value, numbers.Real) and math.isfinite(float(value)) and float(value) >= 0:
+        return float(value)
+    raise ValueError(f"sensor_std of {output!r} must be a number ≥ 0 or 'learn', but got {value!r}.")

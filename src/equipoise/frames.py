@@ -1,0 +1,59 @@
+"""Tables in, tables out in kind: pandas, polars and others through narwhals; arrays pass through."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `data` is a data frame of any library narwhals knows."""
+    return isinstance(nw.from_native(data, eager_only=True, pass_through=True), nw.DataFrame)
+
+
+def columns_of(data: Any) -> tuple[str, ...]:
+    """Column names of a frame, empty for an array."""
+    return tuple(map(str, nw.from_native(data, eager_only=True).columns)) if is_frame(data) else ()
+
+
+def select(data: Any, names: Sequence[str], argument: str) -> Any:
+    """The named columns of a frame, in that order; arrays and unnamed frames are returned as they are.
+
+    Names that a constraint made up (`x0`, `y0`, …) match columns by position.
+    """
+    if not is_frame(data) or not names:
+        return data
+    present = columns_of(data)
+    missing = [name for name in names if name not in present]
+    if not missing:
+        return nw.from_native(data, eager_only=True).select(list(names)).to_native()
+    made_up = all(name[:1] in "xy" and name[1:].isdigit() for name in names)
+    if made_up and len(missing) == len(names) == len(present):
+        return data
+    near = {name: difflib.get_close_matches(name, present, n=1) for name in missing}
+    listed = ", ".join(repr(name) + (f" (did you mean {near[name][0]!r}?)" if near[name] else "") for name in missing)
+    raise ValueError(f"{argument} must have every column that the balances name, but got none called {listed}.")
+
+
+def in_kind(like: Any, names: Sequence[str]) -> Callable[[Array], Any]:
+    """A function that gives an `(n, k)` array the kind of `like`: its library, and its index if it has one."""
+    if not is_frame(like):
+        return lambda values: values
+    frame = nw.from_native(like, eager_only=True)
+
+    def wrap(values: Array) -> Any:
+        data = {name: values[:, j] for j, name in enumerate(names)}
+        made = nw.from_dict(data, backend=frame.implementation)
+        return nw.maybe_set_index(made, index=_index(frame)).to_native() if frame.implementation.is_pandas() else made.to_native()
+
+    return wrap
+
+
+def _index(frame: nw.DataFrame):
+    index = nw.maybe_get_index(frame)
+    return None if index is None else nw.new_series("index", index, backend=frame.implementation)

@@ -1,0 +1,370 @@
+"""Predictive: the mixture over posterior draws for given inputs; moments, intervals, joint samples, ledger.
+
+::
+
+    p(y | x) = 1/n Σ_d N(y; μ_C(θ_d, ρ_d), Σ_C(θ_d, ρ_d))                           (P1)
+
+Draw number d is the same (θ, ρ) for all rows and every chunk: it depends on (seed, d) alone. Everything is streamed
+over chunks of rows and blocks of draws, so memory does not grow with rows × draws.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from equipoise.blocks import BalanceOperator
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, gram_log_det
+from equipoise.ledger import LEDGER_TERMS, Ledger, LedgerAccumulator
+from equipoise.likelihood import joint
+from equipoise.model import ConstrainedBNN, PosteriorDraws, derived_seed
+from equipoise.scaling import Standardizer
+from equipoise.variational import DRAW_BLOCK
+
+Array = NDArray[np.float64]
+ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
+CACHE_BYTES = 2**23  # one chunk's activations stay about this small
+DRAWS_BYTES = 2**28  # posterior draws are kept in memory up to here, and made anew beyond
+
+
+def _identity(values: Array) -> Any:
+    return values
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """Predictive distribution of the *true* outputs at given inputs; `measured()` adds sensor noise.
+
+    Args:
+        model: Fitted, in standardized units.
+        standardizer: Translates to and from the user's units.
+        X: Inputs (then known columns) in the user's units, shape `(n, n_columns)`.
+        outputs: Names of the outputs.
+        n_draws: Posterior draws that moments and intervals are averaged over.
+        seed: Which draws.
+        sensor_var: None for true values; for measured ones "model", or given variances in squared user units.
+        wrap: Puts an `(n, n_y)` result into the form the user's inputs came in.
+    """
+
+    model: ConstrainedBNN
+    standardizer: Standardizer
+    X: Array
+    outputs: tuple[str, ...]
+    n_draws: int = 256
+    seed: int = 0
+    sensor_var: str | Array | None = None
+    wrap: Callable[[Array], Any] = field(default=_identity, repr=False)
+
+    def measured(self, sensor_std: ArrayLike | None = None) -> "Predictive":
+        """The distribution of what the sensors will show.
+
+        Args:
+            sensor_std: Sensor standard deviations in the user's units, `(n_y,)` or `(n, n_y)`; those of the fit if
+                None.
+        """
+        if sensor_std is None:
+            return dataclasses.replace(self, sensor_var="model")
+        std = np.asarray(sensor_std, dtype=float)
+        if std.shape[-1:] != (len(self.outputs),) or not np.all(std >= 0):
+            raise ValueError(
+                f"sensor_std must hold one standard deviation ≥ 0 for each of {', '.join(map(repr, self.outputs))}, "
+                f"but got shape {std.shape}{'' if np.all(std >= 0) else ' with negative or missing values'}."
+            )
+        return dataclasses.replace(self, sensor_var=std**2)
+
+    @property
+    def mean(self) -> Any:
+        """Mean of the mixture, shape `(n, n_y)` (P2)."""
+        return self.wrap(self.standardizer.outputs_to_user(self._terms["mean_C"]))
+
+    @property
+    def var(self) -> Any:
+        """Variance of the mixture, `E[v_C] + Var[μ_C] (+ E[w])` (P2)."""
+        return self.wrap(self._total_var)
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation of the mixture."""
+        return self.wrap(np.sqrt(self._total_var))
+
+    def ledger(self, baseline: "Predictive | None" = None) -> Ledger:
+        """The exact decomposition of `var` (D1).
+
+        Args:
+            baseline: Predictive of a separately trained model, whose variance is put beside.
+        """
+        scale2 = self.standardizer.y_std**2
+        terms = {name: self._terms[name] * scale2 for name in LEDGER_TERMS}
+        balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
+        return Ledger(**terms, outputs=self.outputs, balances=balances, baseline=baseline and baseline._total_var)
+
+    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """Central interval of each output, from the quantiles of the mixture itself.
+
+        Args:
+            level: Probability inside, strictly between 0 and 1.
+        Returns: Lower and upper bounds, each `(n, n_y)`.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, but got {level}. Use 0.95 for 95 %.")
+        lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
+        return self.wrap(lower), self.wrap(upper)
+
+    def quantile(self, probabilities: ArrayLike) -> Array:
+        """Quantiles of each output's mixture, shape `(k, n, n_y)`."""
+        p = torch.as_tensor(np.asarray(probabilities, dtype=float))
+        result = np.empty((len(p), len(self.X), len(self.outputs)))
+        for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
+            parts = [(g.mean, (g.var + w).sqrt()) for g, w, _ in self._components(rows)]
+            mean, std = (torch.cat(part) for part in zip(*parts, strict=True))
+            result[:, rows] = torch.stack([mixture_quantile(mean, std, float(q)) for q in p]).cpu().numpy()
+        return self.standardizer.outputs_to_user(result)
+
+    def sample(self, n: int, joint: bool | None = None) -> Array:
+        """Draws of whole output vectors, shape `(n, rows, n_y)`: draw d uses posterior draw number d.
+
+        Args:
+            n: How many; not limited by `n_draws`.
+            joint: Joint draws by M1 that obey the balances within their tolerances, or independent ones from the
+                diagonal of `Σ_C`, as in the paper. By default what the model was trained with.
+        """
+        joint = self._is_joint if joint is None else joint
+        result = np.empty((n, len(self.X), len(self.outputs)))
+        for rows in self._chunks():
+            for start, draws in self._draws(n):
+                gaussian = self.model.at(draws, *self._inputs(rows))
+                y = self._sample_block(gaussian, rows, start // DRAW_BLOCK, draws, joint)
+                result[start : start + DRAW_BLOCK, rows] = y[: n - start].cpu().numpy()
+        return self.standardizer.outputs_to_user(result)
+
+    def covariance(self, joint: bool | None = None) -> Array:
+        """Covariance of the outputs of each row, `E[Σ_C] + Cov[μ_C] (+ E[w])`, shape `(n, n_y, n_y)` (P2)."""
+        joint = self._is_joint if joint is None else joint
+        result = np.empty((len(self.X), len(self.outputs), len(self.outputs)))
+        for rows in self._chunks(bytes_per_row=24 * DRAW_BLOCK * len(self.outputs) ** 2):
+            means, total, count = [], 0.0, 0
+            for gaussian, w, _ in self._components(rows):
+                full = joint and isinstance(gaussian, ConditionedGaussian)
+                inner = gaussian.covariance() if full else torch.diag_embed(gaussian.var)
+                total = total + (inner + torch.diag_embed(torch.as_tensor(w).expand_as(gaussian.var))).sum(0)
+                means.append(gaussian.mean)
+                count += len(gaussian.mean)
+            centred = (stacked := torch.cat(means)) - stacked.mean(0)
+            spread = torch.einsum("snj,snk->njk", centred, centred)
+            result[rows] = ((total + spread) / count).cpu().numpy()
+        return result * np.outer(self.standardizer.y_std, self.standardizer.y_std)
+
+    def log_prob(self, Y: ArrayLike) -> Array:
+        """Log density of the mixture at rows of outputs in the user's units, shape `(n,)`; NaN is marginalised (P1).
+
+        Under the joint likelihood this is the joint density (L2); under the paper's it is that of independent outputs
+        given the draw (L1). Where balances hold exactly for what is measured, the density is on their subspace (L3).
+        """
+        Y = np.asarray(Y, dtype=float)
+        y = torch.as_tensor(self.standardizer.outputs(Y))
+        result = torch.empty(len(self.X), dtype=torch.float64)
+        for rows in self._chunks():
+            y_chunk = y[rows].to(self._device)
+            parts = [self._density(g, y_chunk, w) for g, w, _ in self._components(rows)]
+            stacked = torch.cat(parts)
+            result[rows] = (torch.logsumexp(stacked, 0) - math.log(len(stacked))).cpu()
+        return result.numpy() + self._log_density_units(Y)
+
+    def residual_of_means(self, n: int | None = None) -> Array:
+        """Residuals `A x + B μ_C − b` of the conditioned mean of each draw, shape `(n, rows, m)` (Z1)."""
+        n = self.n_draws if n is None else n
+        result = np.empty((n, len(self.X), self._constraint.n_balances))
+        for rows in self._chunks():
+            for start, draws in self._draws(n):
+                mean = self.model.at(draws, *self._inputs(rows)).mean[: n - start].cpu().numpy()
+                y = self.standardizer.outputs_to_user(mean)
+                result[start : start + DRAW_BLOCK, rows] = self._constraint.residual(self.X[rows], y)
+        return result
+
+    def residual_of_samples(self, n: int, joint: bool | None = None) -> Array:
+        """Residuals `A x + B y − b` of draws of the outputs themselves, shape `(n, rows, m)` (Z1)."""
+        return self._constraint.residual(self.X, self.sample(n, joint))
+
+    # ------------------------------------------------------------------ streaming
+
+    @cached_property
+    def _terms(self) -> dict[str, Array]:
+        """One pass over all rows and draws: moments and every term of the ledger, in standardized units."""
+        parts: list[dict[str, Array]] = []
+        m = 0 if self.standardizer.constraint is None else self._constraint.n_balances
+        for rows in self._chunks(bytes_per_row=8 * DRAW_BLOCK * len(self.outputs) * (m + 8)):
+            total = LedgerAccumulator()
+            for gaussian, w, again in self._components(rows, again=True):
+                total.add(gaussian, again, w if isinstance(w, Tensor) else None)
+            parts.append({name: value.cpu().numpy() for name, value in total.terms().items()})
+        axis = {"lost_without": 1}
+        return {name: np.concatenate([part[name] for part in parts], axis.get(name, 0)) for name in parts[0]}
+
+    @property
+    def _total_var(self) -> Array:
+        t = self._terms
+        spread = t["epistemic"] + t["shift"] + t["interaction"]
+        return (t["var_C"] + np.maximum(spread, 0.0) + t["sensor"]) * self.standardizer.y_std**2
+
+    def _components(
+        self, rows: slice, again: bool = False
+    ) -> Iterator[tuple[DiagonalGaussian | ConditionedGaussian, Tensor | float, ConditionedGaussian | None]]:
+        """Conditioned Gaussians `(draws, rows, n_y)`, sensor variances, and the same with a second tolerance draw."""
+        x, target = self._inputs(rows)
+        for start, draws in self._draws(self.n_draws):
+            draws = _first(draws, self.n_draws - start)
+            gaussian = self.model.at(draws, x, target)
+            second = None
+            if again and isinstance(gaussian, ConditionedGaussian):
+                second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
+            yield gaussian, self._sensor(draws, rows), second
+
+    def _draws(self, n: int) -> Iterator[tuple[int, PosteriorDraws]]:
+        for block in range(math.ceil(n / DRAW_BLOCK)):
+            yield block * DRAW_BLOCK, self._draw_block(block)
+
+    def _draw_block(self, block: int) -> PosteriorDraws:
+        kept: dict[int, PosteriorDraws] = self._kept_draws
+        if block in kept:
+            return kept[block]
+        with torch.no_grad():
+            draws = self.model.draw(self.seed, block)
+        if (len(kept) + 1) * draws.weights.nbytes <= DRAWS_BYTES:
+            kept[block] = draws
+        return draws
+
+    @cached_property
+    def _kept_draws(self) -> dict[int, PosteriorDraws]:
+        return {}
+
+    def _chunks(self, bytes_per_row: int = 0) -> Iterator[slice]:
+        """Row slices, in multiples of ROW_BLOCK, small enough that a chunk's activations stay in cache."""
+        widest = max(self.model.network.sizes)
+        per_row = max(bytes_per_row, 4 * DRAW_BLOCK * widest)
+        size = max(1, CACHE_BYTES // (per_row * ROW_BLOCK)) * ROW_BLOCK
+        for start in range(0, len(self.X), size):
+            yield slice(start, min(start + size, len(self.X)))
+
+    def _inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        X, dtype = self.X[rows], self.model.network.posterior.loc.dtype
+        x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self._device)
+        if self.standardizer.constraint is None:
+            return x, None
+        return x, torch.as_tensor(self.standardizer.target(X), device=self._device)
+
+    def _sensor(self, draws: PosteriorDraws, rows: slice) -> Tensor | float:
+        """Sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values."""
+        if self.sensor_var is None:
+            return 0.0
+        if isinstance(self.sensor_var, str):
+            return 0.0 if draws.sensor_var is None else draws.sensor_var
+        var = self.sensor_var if self.sensor_var.ndim == 1 else self.sensor_var[rows]
+        return torch.as_tensor(var / self.standardizer.y_std**2, device=self._device)
+
+    @torch.no_grad()
+    def _sample_block(self, gaussian, rows: slice, block: int, draws: PosteriorDraws, joint: bool) -> Tensor:
+        n_y = gaussian.mean.shape[-1]
+        m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
+        noise = self._row_noise(rows, block, 2 * n_y + m).to(self._device)
+        y_noise, sensor_noise, tolerance_noise = noise.split([n_y, n_y, m], dim=-1)
+        if joint and isinstance(gaussian, ConditionedGaussian):
+            y = gaussian.update(gaussian.prior.mean + gaussian.prior.var.sqrt() * y_noise, tolerance_noise)
+        else:
+            y = gaussian.mean + gaussian.var.sqrt() * y_noise
+        w = self._sensor(draws, rows)
+        return y + torch.as_tensor(w).sqrt() * sensor_noise
+
+    def _row_noise(self, rows: slice, block: int, width: int) -> Tensor:
+        """Standard normals `(32, rows, width)` that depend on (seed, draw block, row block) alone."""
+        parts = []
+        for start in range(rows.start, rows.stop, ROW_BLOCK):
+            generator = torch.Generator().manual_seed(derived_seed(self.seed, block, start // ROW_BLOCK, 1))
+            parts.append(torch.randn(DRAW_BLOCK, ROW_BLOCK, width, generator=generator, dtype=torch.float64))
+        return torch.cat(parts, 1)[:, : rows.stop - rows.start]
+
+    # ------------------------------------------------------------------ densities
+
+    def _density(self, gaussian, y: Tensor, w: Tensor | float) -> Tensor:
+        return self.model.likelihood(gaussian, y, w)
+
+    def _log_density_units(self, Y: Array) -> Array:
+        """What turns a log density in standardized units into one in the user's (L4)."""
+        standardizer = self.standardizer
+        measured = ~np.isnan(Y)
+        correction = -(measured * np.log(standardizer.y_std)).sum(-1)
+        exact = self._exact_rows(measured)
+        if not exact.any():
+            return correction
+        rows = torch.as_tensor(exact)
+        ours, theirs = (
+            gram_log_det(BalanceOperator(torch.as_tensor(B.copy())), rows).numpy()
+            for B in (standardizer.B, self._constraint.B)
+        )
+        return correction + (exact * np.log(standardizer.row_scale)).sum(-1) + 0.5 * (ours - theirs)
+
+    def _exact_rows(self, measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which balances the measured values must obey exactly, `(n, m)`: r = 0, nothing missing, no sensor noise."""
+        layer = self.model.conditioning
+        if layer is None or not self._is_joint:
+            return np.zeros((len(measured), 0), dtype=bool)
+        noise = torch.as_tensor(self._sensor(self._draw_block(0), slice(0, len(self.X)))).cpu().numpy()
+        noisy = np.broadcast_to(noise[0] if noise.ndim == 3 else noise, measured.shape) > 0
+        blurred = (noisy | ~measured).astype(float) @ (self._constraint.B != 0).T > 0
+        return (layer.tolerance.median().detach().cpu().numpy() == 0) & ~blurred
+
+    @property
+    def _is_joint(self) -> bool:
+        return self.model.likelihood is joint
+
+    @property
+    def _constraint(self):
+        if self.standardizer.constraint is None:
+            raise ValueError("Residuals need balances, but this model was fitted without a constraint.")
+        return self.standardizer.constraint
+
+    @property
+    def _device(self) -> torch.device:
+        return self.model.network.posterior.loc.device
+
+
+def _first(draws: PosteriorDraws, n: int) -> PosteriorDraws:
+    """The first n draws of a block."""
+    if n >= len(draws.weights):
+        return draws
+    return PosteriorDraws(*(None if part is None else part[:n] for part in dataclasses.astuple(draws)))
+
+
+def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int = 80) -> Tensor:
+    """Quantile of an equal-weight mixture of normals, components on axis 0 (P3).
+
+    Newton's method inside a bracket: the quantile lies between the smallest and the largest component quantile.
+
+    Example:
+        >>> mixture_quantile(torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64), 0.975)
+        tensor(1.9600, dtype=torch.float64)
+    """
+    z = torch.special.ndtri(torch.tensor(probability, dtype=mean.dtype)).item()
+    std = std.clamp_min(torch.finfo(std.dtype).tiny)
+    component = mean + z * std
+    low, high = component.amin(0), component.amax(0)
+    total_std = (std.square().mean(0) + mean.var(0, correction=0)).sqrt()
+    x = (mean.mean(0) + z * total_std).clamp(low, high)
+    for _ in range(steps):
+        u = (x - mean) / std
+        excess = torch.special.ndtr(u).mean(0) - probability
+        density = ((-0.5 * u.square()).exp() / std).mean(0) / math.sqrt(2 * math.pi)
+        low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
+        newton = x - excess / density
+        inside = (newton > low) & (newton < high)
+        step = torch.where(inside, newton, 0.5 * (low + high)) - x
+        x = x + step
+        if bool((step.abs() <= 1e-12 * (x.abs() + total_std)).all()):
+            break
+    return x

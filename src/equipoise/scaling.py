@@ -1,0 +1,91 @@
+"""Standardizer: data *and* balances change units together; nothing else in the library scales.
+
+::
+
+    x' = (x − x̄) / s_x,   y' = (y − ȳ) / s_y,   B' = diag(1/c) B diag(s_y),   t' = (b − A x − B ȳ) / c      (Z3)
+
+with `c` the balances' scales (Z2), so that `B' y' = t'` exactly where `A x + B y = b`, every row of `B'` has unit
+norm, and a tolerance in these units is relative. Targets are computed from the user's own `x`: known columns need no
+scaling, and no digit is lost to a detour.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.constraints import LinearConstraint
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Standardizer:
+    """Means and standard deviations of the training data, and the balances' scales.
+
+    Args:
+        x_mean, x_std: Of the network's inputs, shape `(n_x,)`.
+        y_mean, y_std: Of the outputs, shape `(n_y,)`.
+        constraint: The balances in the user's units, or None.
+    """
+
+    x_mean: Array
+    x_std: Array
+    y_mean: Array
+    y_std: Array
+    constraint: LinearConstraint | None = None
+
+    @classmethod
+    def fit(cls, X: Array, Y: Array, constraint: LinearConstraint | None = None) -> "Standardizer":
+        """From inputs `(n, n_x [+ known])` and outputs `(n, n_y)`, NaN in Y ignored."""
+        n_inputs = X.shape[1] if constraint is None else constraint.n_inputs
+        return cls(*_mean_std(X[:, :n_inputs]), *_mean_std(Y), constraint)
+
+    @property
+    def row_scale(self) -> Array:
+        """`c_k` in the balances' own units, shape `(m,)` (Z2)."""
+        return self._balances.scale(self.y_std)
+
+    @property
+    def B(self) -> Array:
+        """`B'`, shape `(m, n_y)` (Z3)."""
+        return self._balances.B * self.y_std / self.row_scale[:, None]
+
+    def inputs(self, X: Array) -> Array:
+        """`x'` of the network's inputs (known columns, if any, are left out)."""
+        return (X[:, : len(self.x_mean)] - self.x_mean) / self.x_std
+
+    def outputs(self, Y: Array) -> Array:
+        """`y'`."""
+        return (Y - self.y_mean) / self.y_std
+
+    def target(self, X: Array) -> Array:
+        """`t'`, shape `(n, m)` (Z3)."""
+        return (self._balances.target(X) - self._balances.B @ self.y_mean) / self.row_scale
+
+    def outputs_to_user(self, y: Array) -> Array:
+        """`y' → y`."""
+        return self.y_mean + self.y_std * y
+
+    def rounding(self, X: Array, Y: Array, relative: float) -> Array:
+        """`relative · max_i (Σ|A||x| + Σ|B||y| + |b|) / c_k`: a rounding level in the units of `t'`, shape `(m,)`."""
+        return relative * self._balances.magnitude(X, np.nan_to_num(Y)).max(axis=0) / self.row_scale
+
+    @property
+    def _balances(self) -> LinearConstraint:
+        if self.constraint is None:
+            raise ValueError("This Standardizer was fitted without balances, so it has no row scales or targets.")
+        return self.constraint
+
+
+def _mean_std(values: Array) -> tuple[Array, Array]:
+    """Column means and standard deviations, NaN ignored.
+
+    A constant column gets a millionth of its magnitude (or of 1) for a standard deviation: no division by zero, and
+    next to columns that do vary it counts for nothing in a balance's scale.
+    """
+    mean = np.nanmean(values, axis=0)
+    std = np.nanstd(values, axis=0)
+    magnitude = np.nanmax(np.abs(values), axis=0)
+    constant = std <= 8 * np.finfo(float).eps * magnitude
+    return mean, np.where(constant, 1e-6 * np.where(magnitude > 0, magnitude, 1.0), std)

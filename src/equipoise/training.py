@@ -1,0 +1,393 @@
+"""Training: minibatches, schedules, stopping, checkpoints, history.
+
+Two phases. *Means*: the network at its posterior means is fitted to squared error, because a heteroscedastic network
+trained from scratch on a likelihood calls what it has not learned yet "noise". *ELBO*: the variance head is set from
+the residuals of the first phase, weight spreads to a small value, and everything is trained on the negative ELBO.
+
+All randomness of an epoch comes from (seed, phase, epoch), so a run that was killed continues from its last
+checkpoint to the same bits as one that was never killed.
+"""
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
+
+CHECKPOINT_FORMAT = 1
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on, and why."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Every number that decides how training runs.
+
+    Args:
+        max_epochs: Upper bound on all epochs together.
+        mean_epochs: Epochs of the first phase, at most a third of all.
+        batch_size: Rows per step; None picks it from the number of rows.
+        mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
+        learning_rate: Peak rate for the weights in the second phase; cosine decay to a hundredth.
+        tolerance_rate: Tolerances, offsets and sensor variances learn this many times faster than the weights.
+        kl_warmup: Share of the second phase over which the KL's weight grows from 0 to 1.
+        init_std: Weight standard deviation at the start of the second phase.
+        patience: Epochs without improvement on held-out rows before the second phase stops, counted after warm-up.
+        max_grad_norm: Gradients of the weights are clipped to this norm.
+        validation_draws: Weight draws per held-out row, with a fixed noise seed.
+    """
+
+    max_epochs: int = 500
+    mean_epochs: int = 150
+    batch_size: int | None = None
+    mean_learning_rate: float = 1e-2
+    learning_rate: float = 3e-3
+    tolerance_rate: float = 10.0
+    kl_warmup: float = 0.2
+    init_std: float = math.exp(-5)
+    patience: int = 100
+    max_grad_norm: float = 100.0
+    validation_draws: int = 2
+
+    def rows_per_step(self, n_rows: int) -> int:
+        """About 25 steps per epoch, between 32 and 512 rows each."""
+        if self.batch_size is not None:
+            return min(self.batch_size, n_rows)
+        return min(n_rows, max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25)))))
+
+    def epochs_of(self, phase: str) -> int:
+        means = min(self.mean_epochs, self.max_epochs // 3)
+        return means if phase == "means" else self.max_epochs - means
+
+
+@dataclass
+class History:
+    """One record per epoch, and how training ended."""
+
+    epochs: list[dict] = field(default_factory=list)
+    best_epoch: int = -1
+    stopped: str = ""
+
+    def column(self, name: str) -> list:
+        """One quantity over the epochs that have it."""
+        return [record[name] for record in self.epochs if name in record]
+
+
+@dataclass
+class _Progress:
+    """All that a run needs to continue, besides the model and the optimiser."""
+
+    phase: str = "means"
+    epoch: int = 0  # within the phase
+    best_value: float = math.inf
+    best_state: dict[str, Tensor] | None = None
+    since_best: int = 0
+    history: History = field(default_factory=History)
+
+
+def train(
+    model: ConstrainedBNN,
+    rows: Rows,
+    validation: Rows | None = None,
+    plan: TrainingPlan | None = None,
+    *,
+    seed: int = 0,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_seconds: float = 10.0,
+    verbose: bool = False,
+) -> History:
+    """Fit `model` in place by minimising its negative ELBO on `rows` (E1).
+
+    Args:
+        model: In standardized units.
+        rows: Training rows.
+        validation: Held-out rows that decide when to stop and which state is kept; None keeps the last.
+        plan: The numbers; defaults if None.
+        seed: All randomness follows from it.
+        checkpoint: A file that training continues from if it is there, and that is kept up to date (atomically).
+        checkpoint_seconds: Least time between two writes of it.
+        verbose: Show a progress bar.
+    """
+    run = _Run(model, rows, validation, plan or TrainingPlan(), seed)
+    keeper = _Checkpoint(checkpoint, checkpoint_seconds, run)
+    keeper.load()
+    with _bar(run, verbose) as bar:
+        for record in run.epochs():
+            keeper.save_if_due()
+            bar.update()
+            bar.set_postfix({k: f"{v:.3g}" for k, v in record.items() if k in ("nll", "mse", "validation")})
+    keeper.save()
+    return run.progress.history
+
+
+class _Run:
+    """One training run: the model, its optimiser, and where it stands."""
+
+    def __init__(self, model: ConstrainedBNN, rows: Rows, validation: Rows | None, plan: TrainingPlan, seed: int):
+        self.model, self.rows, self.validation, self.plan, self.seed = model, rows, validation, plan, seed
+        self.progress = _Progress()
+        if plan.epochs_of("means") == 0:
+            self.progress.phase = "elbo"
+        self.optimizer = self._new_optimizer()
+
+    def epochs(self) -> Iterator[dict]:
+        """Run what is left of the plan, yielding the record of each epoch."""
+        if self.progress.phase == "means":
+            yield from self._phase_epochs()
+            self._start_elbo_phase()
+        yield from self._phase_epochs()
+        self._finish()
+
+    def _phase_epochs(self) -> Iterator[dict]:
+        progress, total = self.progress, self.plan.epochs_of(self.progress.phase)
+        while progress.epoch < total and not self._exhausted():
+            yield self._epoch(progress.epoch / total, total)
+
+    def _epoch(self, start: float, total: int) -> dict:
+        clock, progress = time.perf_counter(), self.progress
+        generator = self._generator(progress.phase == "elbo", progress.epoch)
+        shuffle = torch.Generator().manual_seed(derived_seed(generator.initial_seed(), 1))
+        order = torch.randperm(len(self.rows), generator=shuffle)
+        batches = order.split(self.plan.rows_per_step(len(self.rows)))
+        self.model.train()
+        parts = [
+            self._step(self.rows.take(index.to(self.rows.x.device)), start + i / (len(batches) * total), generator)
+            for i, index in enumerate(batches)
+        ]
+        sizes = torch.tensor([len(index) for index in batches], dtype=torch.float64)
+        record = {"epoch": len(progress.history.epochs), "phase": progress.phase}
+        record |= self._summary(torch.stack(parts).double().cpu(), sizes)
+        record["validation"] = self._validate(record)
+        record["seconds"] = time.perf_counter() - clock
+        progress.epoch += 1
+        self._keep_best(record)
+        progress.history.epochs.append(record)
+        return record
+
+    def _step(self, batch: Rows, fraction: float, generator: torch.Generator) -> Tensor:
+        """One optimiser step at `fraction` of the phase; the batch's loss before the step."""
+        means = self.progress.phase == "means"
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * (one_cycle(fraction) if means else cosine(fraction))
+        self.optimizer.zero_grad()
+        if means:
+            value = loss = squared_error(self.model.network.at_means(batch.x).mean, batch.y)
+        else:
+            elbo = self.model.negative_elbo(batch, len(self.rows), generator)
+            value, loss = elbo.nll, elbo.per_row(min(1.0, fraction / max(self.plan.kl_warmup, 1e-9)))
+        if not bool(torch.isfinite(loss)):
+            raise TrainingError(self._not_finite(loss))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.network.parameters(), self.plan.max_grad_norm)
+        self.optimizer.step()
+        return value.detach()
+
+    @torch.no_grad()
+    def _summary(self, values: Tensor, sizes: Tensor) -> dict:
+        """The epoch's mean loss and, in the second phase, the divergences and where each tolerance stands."""
+        mean = float((values * sizes).sum() / sizes.sum())
+        if self.progress.phase == "means":
+            return {"mse": mean}
+        model = self.model
+        record = {"nll": mean, "kl_weights": float(model.network.posterior.kl())}
+        if model.conditioning is not None:
+            q = model.conditioning.tolerance
+            record |= {"kl_tolerance": q.kl_terms().tolist(), "rho_mean": q.loc.tolist(), "rho_std": q.std.tolist()}
+            if model.conditioning.offset is not None:
+                record["kl_offset"] = model.conditioning.offset.kl_terms().tolist()
+        if model.sensor is not None:
+            record["kl_sensor"] = model.sensor.kl_terms().tolist()
+        return record
+
+    @torch.no_grad()
+    def _validate(self, record: dict) -> float:
+        """Held-out squared error or expected NLL per row, with the same noise every time."""
+        rows = self.validation
+        if rows is None:
+            return record["mse"] if self.progress.phase == "means" else record["nll"]
+        if self.progress.phase == "means":
+            return float(squared_error(self.model.network.at_means(rows.x).mean, rows.y))
+        generator = self._generator(2)
+        draws = [self._nll(rows, generator) for _ in range(self.plan.validation_draws)]
+        return sum(draws) / len(draws)
+
+    def _nll(self, rows: Rows, generator: torch.Generator) -> float:
+        parts = [rows.take(slice(start, start + 8192)) for start in range(0, len(rows), 8192)]
+        return sum(float(self.model.negative_elbo(p, len(rows), generator).nll) * len(p) for p in parts) / len(rows)
+
+    def _keep_best(self, record: dict) -> None:
+        progress = self.progress
+        if not math.isfinite(record["validation"]):
+            raise TrainingError(self._not_finite(record["validation"]))
+        if self._warming_up() or self.validation is None:
+            return
+        if record["validation"] < progress.best_value:
+            progress.best_value, progress.since_best = record["validation"], 0
+            progress.best_state = {name: value.clone() for name, value in self.model.state_dict().items()}
+            progress.history.best_epoch = record["epoch"]
+        else:
+            progress.since_best += 1
+
+    def _warming_up(self) -> bool:
+        """Whether the KL still counts for less than 1: such epochs are neither kept nor counted as without success."""
+        progress = self.progress
+        return progress.phase == "elbo" and progress.epoch <= self.plan.kl_warmup * self.plan.epochs_of("elbo")
+
+    def _exhausted(self) -> bool:
+        return self.progress.phase == "elbo" and self.progress.since_best >= self.plan.patience
+
+    @torch.no_grad()
+    def _start_elbo_phase(self) -> None:
+        """Restore the best means, set the variance head from their residuals and all weight spreads to a small value."""
+        self._restore_best()
+        network = self.model.network
+        held_out = self.rows if self.validation is None else self.validation
+        var = torch.stack([residual_var(network.at_means(rows.x).mean, rows.y) for rows in (self.rows, held_out)])
+        network.set_variance_head(var.amax(0).clamp_min(1e-8).to(network.posterior.loc.dtype))
+        network.posterior.log_std.fill_(math.log(self.plan.init_std))
+        self.progress = _Progress(phase="elbo", history=self.progress.history)
+        self.optimizer = self._new_optimizer()
+
+    def _finish(self) -> None:
+        history = self.progress.history
+        history.stopped = "no improvement on held-out rows" if self._exhausted() else "all epochs run"
+        self._restore_best()
+        self.model.eval()
+
+    def _restore_best(self) -> None:
+        if self.progress.best_state is not None:
+            self.model.load_state_dict(self.progress.best_state)
+
+    def _new_optimizer(self) -> torch.optim.Adam:
+        plan, model = self.plan, self.model
+        if self.progress.phase == "means":
+            return torch.optim.Adam([{"params": [model.network.posterior.loc], "peak": plan.mean_learning_rate}])
+        layer = model.conditioning
+        fast = parameters_of([model.sensor, layer])
+        groups = [
+            {"params": list(model.network.parameters()), "peak": plan.learning_rate},
+            {"params": fast, "peak": plan.learning_rate * plan.tolerance_rate},
+        ]
+        return torch.optim.Adam([group for group in groups if group["params"]])
+
+    def _generator(self, *key: int) -> torch.Generator:
+        return torch.Generator(self.rows.x.device).manual_seed(derived_seed(self.seed, *map(int, key)))
+
+    def _not_finite(self, loss) -> str:
+        progress = self.progress
+        return (
+            f"The training loss must stay finite, but got {float(loss)} in epoch {progress.epoch} of the "
+            f"'{progress.phase}' phase. Lower the learning rate, or look for extreme values in the data."
+        )
+
+
+def squared_error(mean: Tensor, y: Tensor) -> Tensor:
+    """Mean squared error over what was measured."""
+    measured = ~y.isnan()
+    return torch.where(measured, mean - y, 0.0).square().sum() / measured.sum().clamp_min(1)
+
+
+def residual_var(mean: Tensor, y: Tensor) -> Tensor:
+    """Mean squared residual of each output over what was measured, shape `(n_y,)`."""
+    measured = ~y.isnan()
+    return torch.where(measured, mean - y, 0.0).square().sum(0) / measured.sum(0).clamp_min(1)
+
+
+def one_cycle(fraction: float, peak_at: float = 0.3) -> float:
+    """Rate relative to its peak: cosine from 1/25 up, then down to 0."""
+    if fraction < peak_at:
+        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * fraction / peak_at))
+    return 0.5 * (1 + math.cos(math.pi * (fraction - peak_at) / (1 - peak_at)))
+
+
+def cosine(fraction: float, warmup: float = 0.05) -> float:
+    """Rate relative to its peak: linear up, then cosine down to a hundredth."""
+    if fraction < warmup:
+        return (fraction + 1e-3) / (warmup + 1e-3)
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (fraction - warmup) / (1 - warmup)))
+
+
+class _Checkpoint:
+    """Reads and writes the state of a run; the file is replaced whole, so it is never half-written."""
+
+    def __init__(self, path: str | os.PathLike | None, seconds: float, run: _Run):
+        self.path = None if path is None else Path(path)
+        self.seconds, self.run, self.written = seconds, run, time.monotonic()
+
+    def load(self) -> None:
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            state = torch.load(self.path, weights_only=True)
+            fingerprint, format_ = state["fingerprint"], state["format"]
+        except Exception as error:
+            raise TrainingError(f"'{self.path}' is not a readable checkpoint ({error}). Delete it to start anew.") from error
+        if format_ != CHECKPOINT_FORMAT or fingerprint != self._fingerprint():
+            raise TrainingError(
+                f"The checkpoint '{self.path}' belongs to another run (other data, settings or seed). "
+                "Delete it, or give another file name."
+            )
+        run = self.run
+        history = History(**state["progress"].pop("history"))
+        run.progress = _Progress(**state["progress"], history=history)
+        run.model.load_state_dict(state["model"])
+        run.optimizer = run._new_optimizer()
+        run.optimizer.load_state_dict(state["optimizer"])
+
+    def save(self) -> None:
+        if self.path is None:
+            return
+        run = self.run
+        state = {
+            "format": CHECKPOINT_FORMAT,
+            "fingerprint": self._fingerprint(),
+            "progress": asdict(run.progress),
+            "model": run.model.state_dict(),
+            "optimizer": run.optimizer.state_dict(),
+        }
+        write_atomically(self.path, lambda file: torch.save(state, file))
+        self.written = time.monotonic()
+
+    def save_if_due(self) -> None:
+        if time.monotonic() - self.written >= self.seconds:
+            self.save()
+
+    def _fingerprint(self) -> str:
+        """What must be the same for a run to be continued: data, plan, seed and the shape of the model."""
+        run = self.run
+        digest = hashlib.sha256(repr((run.plan, run.seed)).encode())
+        for name, value in run.model.state_dict().items():
+            digest.update(f"{name}{tuple(value.shape)}".encode())
+        for part in (part for rows in (run.rows, run.validation) if rows is not None for part in rows.parts()):
+            digest.update(b"-" if part is None else part.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def write_atomically(path: Path, write: Callable) -> None:
+    """Write a binary file beside its place and move it there: readers see the old one or the new one, never half."""
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _bar(run: _Run, verbose: bool) -> tqdm:
+    done = len(run.progress.history.epochs)
+    return tqdm(total=run.plan.max_epochs, initial=done, desc="fit", unit="epoch", disable=not verbose, leave=True)
+

@@ -1,0 +1,215 @@
+"""How far each balance and sensor can be trusted after a fit, and what the data had to say in it."""
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equipoise.constraints import LinearConstraint
+from equipoise.gaussian import DiagonalGaussian
+from equipoise.model import ConstrainedBNN, Rows
+from equipoise.scaling import Standardizer
+from equipoise.tolerance import Lesson, Residual, log_normal_moments, verdict
+
+Array = NDArray[np.float64]
+LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost
+
+
+def residuals(constraint: LinearConstraint, X: Array, Y: Array, relative_rounding: float) -> list[Residual]:
+    """The systematic residual of each balance over the rows in which all its outputs were measured (Z1)."""
+    z = constraint.residual(X, Y)
+    rounding = relative_rounding * np.nanmax(constraint.magnitude(X, Y), axis=0, initial=0.0)
+    return [_residual(z[:, k], X, constraint.columns, rounding[k]) for k in range(constraint.n_balances)]
+
+
+def _residual(z: Array, X: Array, columns: tuple[str, ...], rounding: float) -> Residual:
+    seen = ~np.isnan(z)
+    z, X, n = z[seen], X[seen], int(seen.sum())
+    if n < 3:
+        return Residual(math.nan, math.nan, math.nan, n, rounding=float(rounding))
+    mean, std = float(z.mean()), float(z.std(ddof=1))
+    standard = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
+    correlation = standard.T @ (z - mean) / (n * max(std, np.finfo(float).tiny))
+    worst = int(np.abs(correlation).argmax()) if len(columns) else None
+    if worst is None or std <= rounding:
+        return Residual(mean, std / math.sqrt(n), std, n, rounding=float(rounding))
+    r = float(np.clip(correlation[worst], -1 + 1e-12, 1 - 1e-12))
+    z_value = r * math.sqrt((n - 2) / (1 - r * r))
+    return Residual(mean, std / math.sqrt(n), std, n, columns[worst], r * std, z_value, float(rounding))
+
+
+@torch.no_grad()
+def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13) -> list[Lesson | None]:
+    """For each learned tolerance: what the expected log-likelihood says of it with the weights fixed.
+
+    The other tolerances stay at their medians. All values of `ρ` share the same weight draws and rows, so that their
+    differences carry no sampling noise.
+    """
+    layer = model.conditioning
+    if layer is None:
+        return []
+    q, learned = layer.tolerance, layer.tolerance.learned.tolist()
+    n_draws = 4
+    n_rows = int(min(len(rows), max(64, LESSON_WORK // (n_draws * grid_points * max(1, sum(learned)) ** 2))))
+    subset = rows.take(slice(0, n_rows))
+    draws = model.draw(seed, 0)
+    gaussian = model.network.at(draws.weights[:n_draws], subset.x)
+    expected = _ExpectedLogLikelihood(model, gaussian, subset, len(rows) / n_rows)
+    return [_lesson(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
+
+
+@dataclass(frozen=True)
+class _ExpectedLogLikelihood:
+    """`Σ_i E_θ log p(y_i | θ, ρ)`, scaled up from a subset of the rows."""
+
+    model: ConstrainedBNN
+    gaussian: DiagonalGaussian
+    rows: Rows
+    factor: float
+
+    def __call__(self, rho: Tensor) -> float:
+        model, layer = self.model, self.model.conditioning
+        offset = None if layer is None or layer.offset is None else layer.offset.loc
+        tol_var = None if layer is None else layer.tolerance.at(rho)
+        conditioned = model.condition(self.gaussian, self.rows.target, tol_var, offset)
+        w = self.rows.sensor_var
+        if w is None:
+            w = 0.0 if model.sensor is None else model.sensor.median()
+        return self.factor * float(model.likelihood(conditioned, self.rows.y, w).mean(0).sum())
+
+
+def _lesson(expected: _ExpectedLogLikelihood, q, k: int, grid_points: int) -> Lesson:
+    prior_mean, prior_std = float(q.prior_mean[k]), float(q.prior_std[k])
+    loc, std = float(q.loc[k]), float(q.std[k])
+
+    def value(rho_k: float) -> float:
+        rho = q.loc.clone()
+        rho[k] = rho_k
+        return expected(rho)
+
+    def log_prior(rho_k: float) -> float:
+        return -0.5 * ((rho_k - prior_mean) / prior_std) ** 2
+
+    grid = prior_mean + prior_std * np.linspace(-3, 3, grid_points)
+    near = loc + std * np.array([-2.0, -1.0, 1.0, 2.0])
+    told = {float(rho): value(float(rho)) for rho in (*grid, *near, loc)}
+    over_prior = [told[float(rho)] for rho in grid]
+    best = max(ll + log_prior(rho) for rho, ll in told.items())
+    return Lesson(max(over_prior) - min(over_prior), best - told[loc] - log_prior(loc))
+
+
+def tolerance_table(
+    model: ConstrainedBNN,
+    standardizer: Standardizer,
+    taught: list[Lesson | None],
+    systematic: list[Residual],
+    obeyed_to_rounding: NDArray[np.bool_],
+) -> pd.DataFrame:
+    """One row per balance: its tolerance in its own unit and relative, what the data taught it, and its residual."""
+    layer, constraint = model.conditioning, standardizer.constraint
+    if layer is None or constraint is None:
+        return pd.DataFrame()
+    sensor_learned = np.zeros(constraint.n_outputs, dtype=bool)
+    if model.sensor is not None:
+        sensor_learned = model.sensor.learned.cpu().numpy()
+    records = []
+    for k, name in enumerate(constraint.names):
+        record = {"balance": name, "unit": constraint.units[k]}
+        record |= _tolerance_record(layer.tolerance, k, float(standardizer.row_scale[k]))
+        if obeyed_to_rounding[k]:
+            record["kind"] = "exact to rounding"
+        kl, lesson = record["kl"], taught[k] if taught else None
+        record["information"] = math.nan if lesson is None else lesson.information
+        record["verdict"] = verdict(record["kind"], kl, lesson)
+        record["biased"] = systematic[k].biased
+        both = record["kind"] == "learned" and bool((sensor_learned & (constraint.B[k] != 0)).any())
+        record["separable"] = not both
+        record["note"] = _note(record, systematic[k], constraint.units[k])
+        record |= {f"residual_{key}": value for key, value in asdict(systematic[k]).items()}
+        record |= _offset_record(layer.offset, k, float(standardizer.row_scale[k]))
+        record["noise_std"] = _noise_std(model, standardizer, k)
+        records.append(record)
+    return pd.DataFrame(records).set_index("balance")
+
+
+def _tolerance_record(q, k: int, scale: float) -> dict:
+    """μ_ρ, σ_ρ, moments of r (true and the paper's), √r with its 95 % interval; in the balance's own unit."""
+    if not bool(q.learned[k]):
+        r = float(q.fixed[k]) * scale**2
+        moments = {"mean_r": r, "std_r": 0.0, "paper_mean_r": r, "paper_std_r": 0.0}
+        mu = math.log(r) if r > 0 else -math.inf
+        spread = {"tol_std": math.sqrt(r), "tol_std_lower": math.sqrt(r), "tol_std_upper": math.sqrt(r)}
+        unlearned = {"kl": 0.0, "contraction": 0.0}
+        kind = "fixed" if r > 0 else "exact"
+        rho = {"mu_rho": mu, "sigma_rho": 0.0, "mu_rho_relative": mu - 2 * math.log(scale)}
+        return {"kind": kind} | rho | moments | spread | unlearned
+    relative, std = float(q.loc[k].detach()), float(q.std[k].detach())
+    mu = relative + 2.0 * math.log(scale)
+    mean_r, std_r = log_normal_moments(mu, std)
+    return {
+        "kind": "learned",
+        "mu_rho": mu,
+        "sigma_rho": std,
+        "mu_rho_relative": relative,
+        "mean_r": mean_r,
+        "std_r": std_r,
+        "paper_mean_r": math.exp(mu),
+        "paper_std_r": std * math.exp(mu),
+        "tol_std": math.exp(0.5 * mu),
+        "tol_std_lower": math.exp(0.5 * (mu - 1.96 * std)),
+        "tol_std_upper": math.exp(0.5 * (mu + 1.96 * std)),
+        "kl": float(q.kl_terms()[k].detach()),
+        "contraction": 1.0 - (std / float(q.prior_std[k])) ** 2,
+    }
+
+
+def _offset_record(offset, k: int, scale: float) -> dict:
+    if offset is None:
+        return {"offset": 0.0, "offset_std": 0.0}
+    return {"offset": float(offset.loc[k].detach()) * scale, "offset_std": float(offset.std[k].detach()) * scale}
+
+
+@torch.no_grad()
+def _noise_std(model: ConstrainedBNN, standardizer: Standardizer, k: int) -> float:
+    """`√(Σ_j B_kj² w_j + r_k)`, the only part of the split that one balance identifies, in its own unit."""
+    layer = model.conditioning
+    r = float(layer.tolerance.median()[k])  # type: ignore[union-attr]
+    w = 0.0 if model.sensor is None else float((standardizer.B[k] ** 2 * model.sensor.median().cpu().numpy()).sum())
+    return math.sqrt(r + w) * float(standardizer.row_scale[k])
+
+
+def _note(record: dict, residual: Residual, unit: str | None) -> str:
+    """The remarks of one balance, in words."""
+    unit = f" {unit}" if unit else ""
+    notes = []
+    if not record["separable"]:
+        notes.append("tolerance not separable from sensor noise: only noise_std is identified")
+    if record["biased"] and abs(residual.mean) > 4.0 * residual.se:
+        notes.append(f"biased by {residual.mean:.3g} ± {residual.se:.2g}{unit}")
+    elif record["biased"]:
+        notes.append(f"biased: residual changes by {residual.input_slope:.3g}{unit} per sd of '{residual.input}'")
+    return "; ".join(notes)
+
+
+def sensor_table(model: ConstrainedBNN, standardizer: Standardizer, outputs: tuple[str, ...]) -> pd.DataFrame:
+    """One row per output: its sensor's standard deviation in the output's unit, with a 95 % interval if learned."""
+    q = model.sensor
+    if q is None:
+        zero = np.zeros(len(outputs))
+        columns = {"std": zero, "lower": zero, "upper": zero, "kl": zero, "kind": ["none"] * len(outputs)}
+        return pd.DataFrame(columns, index=pd.Index(outputs, name="output"))
+    with torch.no_grad():
+        at = {name: q.at(q.loc + shift * q.std).sqrt().cpu().numpy() for name, shift in _SHIFTS.items()}
+        kl, learned, fixed = q.kl_terms().cpu().numpy(), q.learned.cpu().numpy(), q.fixed.cpu().numpy()
+    kind = np.where(learned, "learned", np.where(fixed > 0, "given", "none"))
+    columns = {name: value * standardizer.y_std for name, value in at.items()} | {"kl": kl, "kind": kind}
+    return pd.DataFrame(columns, index=pd.Index(outputs, name="output"))
+
+
+_SHIFTS = {"std": 0.0, "lower": -1.96, "upper": 1.96}
+
+

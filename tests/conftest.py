@@ -1,0 +1,26 @@
+"""Settings of the whole test run; they must be in place before the package is first imported."""
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+# Shape annotations are executed in tests, and only there.
+install_import_hook("equipoise", "beartype.beartype")
+
+# No coin flips: the examples are the same in every run, and a busy machine fails no test.
+settings.register_profile(
+    "equipoise", max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("equipoise")
+
+# Doctests are looked for in every file, but scripts beside the tests may need packages that the tests do not.
+_HERE = Path(__file__).parent
+collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") if not path.name.startswith("test_")]
+
+
+def pytest_configure() -> None:
+    """Run torch on one thread: the matrices are small, and a sum has one order."""
+    import torch
+
+    torch.set_num_threads(1)

@@ -1,0 +1,402 @@
+"""The file list is the architecture: layers, equation labels and manners of the package, checked.
+
+Each checker is a function of text or values that returns its complaints, so that a test can show that it complains.
+"""
+
+import ast
+import inspect
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import equipoise
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "equipoise"
+
+# A module (a file, or a folder of files) imports only from those above it.
+LAYERS = (
+    "equations",
+    "constraints",
+    "gaussian",
+    "tolerance",
+    "conditioning",
+    "variational",
+    "network",
+    "likelihood",
+    "scaling",
+    "model",
+    "training",
+    "ledger",
+    "predictive",
+    "metrics",
+    "reconciliation",
+    "estimator",
+    "artifact",
+    "job",
+    "tables",
+    "diagnosis",
+    "tuning",
+    "methods",
+    "battery",
+    "report",
+    "cli",
+)
+ENTRANCES = {"__init__.py", "__main__.py"}  # the public face of the package stands above all layers
+TESTS_WITHOUT_MODULE = {"architecture", "readme"}
+LARGEST_FILE = 1_000_000  # bytes
+
+
+def package_sources() -> dict[str, str]:
+    """Source text by path inside the package, such as `gaussian.py` or `cli/fit.py`."""
+    return {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def layer_of(path: str) -> str:
+    return path.split("/")[0].removesuffix(".py")
+
+
+def existing_layers() -> list[str]:
+    present = {layer_of(path) for path in package_sources() if path not in ENTRANCES}
+    return [layer for layer in LAYERS if layer in present]
+
+
+# --- Layers -----------------------------------------------------------------------------------------------------------
+
+
+def imported_layers(path: str, source: str) -> Iterator[str]:
+    """What a file imports from the package, also inside functions and under `if TYPE_CHECKING`."""
+    package = ["equipoise", *path.split("/")[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            targets = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parent = package[: len(package) - node.level + 1] if node.level else []
+            module = parent + (node.module.split(".") if node.module else [])
+            targets = [[*module, alias.name] for alias in node.names]
+        else:
+            continue
+        for root, *rest in targets:
+            if root == "equipoise":
+                yield rest[0] if rest else "equipoise itself"
+
+
+def layering_faults(sources: Mapping[str, str]) -> list[str]:
+    faults = []
+    for path, source in sources.items():
+        own = layer_of(path)
+        if path in ENTRANCES:
+            continue
+        if own not in LAYERS:
+            faults.append(f"{path} is not in LAYERS: give it a place there and in ARCHITECTURE.md.")
+            continue
+        above = LAYERS[: LAYERS.index(own)]
+        allowed = {*above, own} if "/" in path else {*above}  # files of one folder may import each other
+        for imported in sorted(set(imported_layers(path, source))):
+            if imported not in allowed:
+                faults.append(f"{path} imports {imported}, which is not above {own} in LAYERS.")
+    return faults
+
+
+def test_every_module_imports_only_from_layers_above_it():
+    assert layering_faults(package_sources()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("gaussian.py", "from equipoise.model import ConstrainedBNN"),
+        ("gaussian.py", "import equipoise.model as m"),
+        ("gaussian.py", "from equipoise import model"),
+        ("gaussian.py", "from . import model"),
+        ("gaussian.py", "from .model import ConstrainedBNN"),
+        ("gaussian.py", "import equipoise"),
+        ("gaussian.py", "from equipoise import condition"),
+        ("gaussian.py", "def late():\n    from equipoise.model import ConstrainedBNN"),
+        ("gaussian.py", "if TYPE_CHECKING:\n    from equipoise.model import ConstrainedBNN"),
+        ("methods/penalty.py", "from ..report.page import render"),
+        ("methods/__init__.py", "from equipoise.cli import app"),
+        ("helpers.py", ""),
+    ],
+)
+def test_an_import_against_the_layers_is_reported(path, source):
+    assert len(layering_faults({path: source})) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("model.py", "from equipoise.gaussian import DiagonalGaussian\nimport torch.nn"),
+        ("model.py", "from . import gaussian, network"),
+        ("methods/penalty.py", "from .projection import Projection\nfrom ..network import BayesianMLP"),
+        ("__init__.py", "from equipoise.estimator import ConstrainedBNNRegressor"),
+    ],
+)
+def test_an_import_from_above_is_not_reported(path, source):
+    assert layering_faults({path: source}) == []
+
+
+def architecture_layers(markdown: str) -> list[str]:
+    """Modules in the first column of the table of layers: rows that begin with | `name.py` | or | `name/` |."""
+    return re.findall(r"^\| `(\w+)(?:\.py|/)` +\|", markdown, flags=re.MULTILINE)
+
+
+def test_the_architecture_page_lists_the_modules_in_their_order():
+    assert architecture_layers((ROOT / "ARCHITECTURE.md").read_text("utf-8")) == existing_layers()
+
+
+def test_the_table_of_layers_is_told_from_other_tables():
+    table = (
+        "| module | |\n|---|---|\n| `equations.py` | text |\n| `methods/` | others |\n| a loss | `likelihood.py` |\n"
+    )
+    assert architecture_layers(table) == ["equations", "methods"]
+
+
+# --- Equation labels --------------------------------------------------------------------------------------------------
+
+LABEL = r"[A-Z]{1,2}[0-9]{1,2}"
+SERIES = rf"{LABEL}(?:(?:\s*[,–-]\s*|\s+and\s+){LABEL})*"  # C1 · C1, C2 · C1–C4 · K2 and K3
+IN_TEXT = re.compile(rf"\(({SERIES})\)")
+IN_COMMENT = re.compile(rf"^#\s*({SERIES})(?!\w)")
+DEFINITION = re.compile(rf"\*\*\(({LABEL})\)\*\*|\\tag\{{({LABEL})\}}")
+
+
+def labels_of(series: str) -> Iterator[str]:
+    """The labels of a series, ranges filled in: 'C1–C3, L2' has C1, C2, C3 and L2."""
+    for part in re.split(r",|\band\b", series):
+        first, *rest = re.split(r"[–-]", part.strip())
+        last = rest[-1] if rest else first
+        family = first.strip().rstrip("0123456789")
+        start, stop = (int(re.sub(r"\D", "", end)) for end in (first, last))
+        yield from (f"{family}{number}" for number in range(start, stop + 1))
+
+
+def labels_in_text(text: str) -> set[str]:
+    return {label for series in IN_TEXT.findall(text) for label in labels_of(series)}
+
+
+def labels_in_code(source: str) -> set[str]:
+    """Labels in docstrings, as (C1), and in comments, as (C1) or at the beginning, as in `# C1`."""
+    nodes = ast.walk(ast.parse(source))
+    prose = [n.value.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    labels = set().union(*(labels_in_text(text) for text in [*prose, *comments] if isinstance(text, str)))
+    return labels.union(*(labels_of(match[1]) for match in map(IN_COMMENT.match, comments) if match))
+
+
+def labels_defined(markdown: str) -> list[str]:
+    return [bold or tag for bold, tag in DEFINITION.findall(markdown)]
+
+
+def label_faults(defined: list[str], in_source: set[str], elsewhere: Mapping[str, set[str]]) -> list[str]:
+    known = set(defined)
+    faults = [f"docs/math.md defines ({label}) twice." for label in sorted(known) if defined.count(label) > 1]
+    faults += [f"docs/math.md defines ({label}), which no code bears." for label in sorted(known - in_source)]
+    for place, used in {"src": in_source, **elsewhere}.items():
+        faults += [
+            f"{place} speaks of ({label}), which docs/math.md does not define." for label in sorted(used - known)
+        ]
+    return faults
+
+
+def test_code_documents_and_tests_share_the_equation_labels():
+    defined = labels_defined((ROOT / "docs" / "math.md").read_text("utf-8"))
+    in_source = set().union(*map(labels_in_code, package_sources().values()))
+    pages = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    elsewhere = {page.relative_to(ROOT).as_posix(): labels_in_text(page.read_text("utf-8")) for page in pages}
+    for test in sorted((ROOT / "tests").glob("*.py")):
+        elsewhere[f"tests/{test.name}"] = labels_in_code(test.read_text("utf-8"))
+    assert label_faults(defined, in_source, elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "labels"),
+    [
+        ('"""S = B diag(v) Bᵀ   (C1)"""', {"C1"}),
+        ('def f():\n    """All of it (C1–C3, L2)."""', {"C1", "C2", "C3", "L2"}),
+        ('"""Two KLs (K2 and K3)."""', {"K2", "K3"}),
+        ("S = 1  # C1", {"C1"}),
+        ("S = 1  # C1, C2: both at once", {"C1", "C2"}),
+        ("# The middle term of the joint density (L2).", {"L2"}),
+        ('x = "(C1)"', set()),
+        ('"""Shape (N, D), or (B, 3), of the SPM or P2D model; v1.2 (2026)."""', set()),
+        ("x = 1  # H2O, SPM, float64, then C1", set()),
+        ("x = 1  # P2D is another model", set()),
+    ],
+)
+def test_labels_are_read_from_docstrings_and_comments(source, labels):
+    assert labels_in_code(source) == labels
+
+
+def test_definitions_are_read_from_bold_labels_and_tags():
+    assert labels_defined("**(C1)** is used in (C2).\n$$x \\tag{M1}$$ **C3** (L1)") == ["C1", "M1"]
+
+
+@pytest.mark.parametrize(
+    ("defined", "in_source", "elsewhere", "complaint"),
+    [
+        (["C1"], {"C1", "C2"}, {}, "src speaks of (C2)"),
+        (["C1", "C2"], {"C1"}, {}, "(C2), which no code bears"),
+        (["C1", "C1"], {"C1"}, {}, "(C1) twice"),
+        (["C1"], {"C1"}, {"tests/test_x.py": {"L2"}}, "tests/test_x.py speaks of (L2)"),
+    ],
+)
+def test_a_label_without_its_counterpart_is_reported(defined, in_source, elsewhere, complaint):
+    (fault,) = label_faults(defined, in_source, elsewhere)
+    assert complaint in fault
+
+
+# --- Manners ----------------------------------------------------------------------------------------------------------
+
+IMPORT_PROBE = """
+import importlib, json, logging, os, pkgutil, random, sys, warnings
+import numpy, torch
+
+def state():
+    return {
+        "environment": dict(os.environ),
+        "log handlers": list(logging.root.handlers),
+        "log level": logging.root.level,
+        "numpy error handling": numpy.geterr(),
+        "numpy print options": numpy.get_printoptions(),
+        "numpy random state": repr(numpy.random.get_state()),
+        "python random state": random.getstate(),
+        "torch default device": str(torch.get_default_device()),
+        "torch default dtype": str(torch.get_default_dtype()),
+        "torch determinism": torch.are_deterministic_algorithms_enabled(),
+        "torch distributions' validation": torch.distributions.Distribution._validate_args,
+        "torch gradients": torch.is_grad_enabled(),
+        "torch matmul precision": torch.get_float32_matmul_precision(),
+        "torch random state": torch.get_rng_state().tolist(),
+        "torch seed": torch.initial_seed(),
+        "torch threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "warning filters": list(warnings.filters),
+    }
+
+folder, third_party = sys.argv[1], json.loads(sys.argv[2])
+for statement in third_party:  # what other packages do when they are imported is not our doing
+    exec(statement, {})
+before = state()
+sys.path.insert(0, folder)
+import equipoise
+for module in pkgutil.walk_packages(equipoise.__path__, "equipoise."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+after = state()
+print(json.dumps([name for name in before if before[name] != after[name]]))
+"""
+
+
+def third_party_imports(sources: Iterable[str]) -> list[str]:
+    """Import statements at the top of modules that reach outside the package."""
+    statements = []
+    for source in sources:
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
+                statements.append(ast.unparse(node))
+    return sorted({statement for statement in statements if "equipoise" not in statement.split()[1].split(".")})
+
+
+def state_changed_by_import(folder: Path, third_party: list[str]) -> list[str]:
+    """Names of the global settings that importing `folder/equipoise` in a fresh interpreter changes."""
+    probe = subprocess.run(
+        [sys.executable, "-c", IMPORT_PROBE, str(folder), json.dumps(third_party)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert probe.returncode == 0, probe.stderr
+    return json.loads(probe.stdout.splitlines()[-1])
+
+
+def test_importing_the_package_changes_no_global_state():
+    assert state_changed_by_import(PACKAGE.parent, third_party_imports(package_sources().values())) == []
+
+
+def test_a_package_that_changes_global_state_is_caught(tmp_path):
+    (tmp_path / "equipoise").mkdir()
+    (tmp_path / "equipoise" / "__init__.py").write_text(
+        "import logging, numpy, torch, warnings\n"
+        "logging.basicConfig()\n"
+        "numpy.random.seed(1)\n"
+        "torch.manual_seed(1)\n"
+        "torch.set_default_dtype(torch.float64)\n"
+        "torch.set_num_threads(torch.get_num_threads() + 1)\n"
+        "warnings.simplefilter('ignore')\n"
+    )
+    assert state_changed_by_import(tmp_path, []) == [
+        "log handlers",
+        "numpy random state",
+        "torch default dtype",
+        "torch random state",
+        "torch seed",
+        "torch threads",
+        "warning filters",
+    ]
+
+
+def undocumented(public: Mapping[str, object]) -> list[str]:
+    """Public classes, functions and modules without a docstring; the one that a dataclass writes for itself is none."""
+    spoken = {n: o for n, o in public.items() if inspect.isclass(o) or inspect.isroutine(o) or inspect.ismodule(o)}
+    return [name for name, value in spoken.items() if not value.__doc__ or value.__doc__.startswith(f"{name}(")]
+
+
+def test_every_public_name_has_a_docstring():
+    assert undocumented({name: getattr(equipoise, name) for name in equipoise.__all__}) == []
+
+
+def test_a_public_name_without_docstring_is_reported():
+    def silent(): ...
+
+    def spoken():
+        """Say something."""
+
+    assert undocumented({"silent": silent, "spoken": spoken, "__version__": "0.1.0"}) == ["silent"]
+
+
+def unpaired_tests(tests: Iterable[str], modules: Iterable[str]) -> list[str]:
+    """Test files without a module of that name, and modules without a test file."""
+    tested = {name.removeprefix("test_").removesuffix(".py") for name in tests}
+    strays = [f"test_{name}.py" for name in sorted(tested - set(modules) - TESTS_WITHOUT_MODULE)]
+    return strays + [f"{name} has no test_{name}.py" for name in sorted(set(modules) - tested)]
+
+
+def test_tests_mirror_the_modules_one_to_one():
+    tests = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert unpaired_tests(tests, [path.stem for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__")]) == []
+
+
+def test_a_test_file_without_module_and_a_module_without_tests_are_reported():
+    assert unpaired_tests(["test_model.py", "test_misc.py", "test_readme.py"], ["model", "ledger"]) == [
+        "test_misc.py",
+        "ledger has no test_ledger.py",
+    ]
+
+
+def oversized(paths: Iterable[Path]) -> list[str]:
+    sizes = {path: path.stat().st_size for path in paths if path.is_file()}
+    return [f"{path.name}: {size} bytes" for path, size in sizes.items() if size > LARGEST_FILE]
+
+
+def test_no_tracked_file_is_larger_than_a_megabyte():
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    assert oversized(ROOT / name for name in listing.stdout.split("\0") if name) == []
+
+
+def test_a_large_file_is_reported(tmp_path):
+    for name, size in {"small.bin": LARGEST_FILE, "large.bin": LARGEST_FILE + 1}.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    assert oversized(sorted(tmp_path.iterdir())) == [f"large.bin: {LARGEST_FILE + 1} bytes"]
