@@ -511,6 +511,9 @@ def test_of_several_dependences_the_first_in_order_is_named():
         [[1e15, 1, 1e-15], [1e15, 2, 1e-15], [1e15, 1, -1e-15]],
         [[1, 1e-12, 0], [0, 1, 1e-12], [1e-12, 0, 1]],
         [[1e200, 1e-100], [1e-100, 1e200]],
+        [[1, 0, 0, 1e-107, 1], [0, 1, 0, 1, 1], [0, 0, 1, 1, 1]],
+        [[1, 1e-300], [1e-300, 1]],
+        [[1e-11, 1, 1, 0], [0, 1, 1, 1e-11], [0, 1, 2, 0]],
     ],
 )
 def test_independent_rows_with_coefficients_over_many_decades_are_accepted(B):

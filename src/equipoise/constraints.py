@@ -27,9 +27,8 @@ from equipoise.equations import (
     quoted_list,
 )
 
-RANK_TOLERANCE = 1e-10
-"""Rows nearer to dependence than this, after equilibration, are dependent."""
-_NEGLIGIBLE = 1e-8
+RANK_TOLERANCE = 1e-10  # equilibrated rows nearer to dependence than this are suspected of it, and
+CANCELLED = 1e-8  # found guilty if what is left in each column is below this part of its terms
 
 FloatArray = NDArray[np.float64]
 Numbers = Any  # what numpy makes a float array of, and
@@ -458,15 +457,16 @@ def _check_row(constraint: LinearConstraint, row: int) -> None:
 
 
 def _check_independent(constraint: LinearConstraint) -> None:
-    rows, factors = _equilibrated(constraint.B)
-    m, rank = len(rows), _rank(rows)
-    if rank == m:
-        return
-    # Up to the first balance that depends on those before it, the combination is unique.
-    last = next(k for k in range(m) if _rank(rows[: k + 1]) <= k)
-    weights = np.zeros(m)
-    weights[: last + 1] = _null_combination(rows[: last + 1]) * factors[: last + 1]
-    raise ConstraintError(_dependence_message(constraint, weights, rank))
+    m, rank = constraint.n_balances, _rank(constraint.B)
+    independent: list[int] = []
+    for k in range(m if rank < m else 0):
+        trial = [*independent, k]
+        if _rank(constraint.B[trial]) == len(trial):
+            independent = trial
+        elif (combination := _null_combination(constraint.B[trial])).any():
+            weights = np.zeros(m)
+            weights[trial] = combination
+            raise ConstraintError(_dependence_message(constraint, weights, rank))
 
 
 def _dependence_message(constraint: LinearConstraint, weights: FloatArray, rank: int) -> str:
@@ -492,42 +492,52 @@ def _dependence_message(constraint: LinearConstraint, weights: FloatArray, rank:
 def _leftover(weights: FloatArray, values: FloatArray) -> FloatArray:
     """`λᵀ M`, with zeros where its terms cancel to rounding."""
     total = weights @ values
-    return np.where(np.abs(total) > _NEGLIGIBLE * (np.abs(weights) @ np.abs(values)), total, 0.0)
+    return np.where(np.abs(total) > CANCELLED * (np.abs(weights) @ np.abs(values)), total, 0.0)
 
 
-def _rank(rows: FloatArray) -> int:
-    """Rank of rows of unit length, by QR with column pivoting of their transpose."""
-    R, _ = map(np.asarray, scipy.linalg.qr(rows.T, mode="r", pivoting=True))
+def _rank(B: FloatArray) -> int:
+    """Rank of the equilibrated rows, by QR with column pivoting of their transpose."""
+    R, _ = map(np.asarray, scipy.linalg.qr(_equilibrated(B)[0].T, mode="r", pivoting=True))
     return int(np.count_nonzero(np.abs(np.diagonal(R)) > RANK_TOLERANCE))
 
 
-def _null_combination(rows: FloatArray) -> FloatArray:
-    """The λ with `λᵀ rows = 0` of rows whose rank is one less than their number."""
+def _null_combination(B: FloatArray) -> FloatArray:
+    """The sparsest λ with `λᵀ B = 0`, of rows of which all but the last are independent.
+
+    A column of `λᵀ B` counts as zero only if its own terms cancel, whatever its unit; if none does, λ is zero.
+    """
+    full = _null_vector(B)[0]
+    for negligible in (1e-8, 1e-10, 1e-12, 1e-14):
+        involved = np.abs(full) > negligible * np.abs(full).max()
+        weights = np.zeros(len(B))
+        weights[involved] = _null_vector(B[involved])[1]
+        if not _leftover(weights, B).any():
+            return weights
+    return np.zeros(len(B))
+
+
+def _null_vector(B: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Combination of all rows that comes nearest to zero, of equilibrated rows and of rows as they are."""
+    rows, factors = _equilibrated(B)
     R, pivots = map(np.asarray, scipy.linalg.qr(rows.T, mode="r", pivoting=True))
     rank = len(rows) - 1
     weights = np.ones(len(rows))
     weights[pivots[:rank]] = -scipy.linalg.solve_triangular(R[:rank, :rank], R[:rank, rank])
-    return np.where(np.abs(weights) > _NEGLIGIBLE * np.abs(weights).max(), weights, 0.0)
+    return weights, weights * factors
 
 
 def _equilibrated(B: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rows of `B` with columns equilibrated and unit length, and the factor of each row."""
-    row, column = _equilibrating_factors(B)
-    scaled = row[:, None] * B * column
-    length = np.linalg.norm(scaled, axis=1)
-    return scaled / length[:, None], row / length
+    """Rows of unit length with columns of comparable size, and the factor of each row.
 
-
-def _equilibrating_factors(B: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Factors of rows and columns that bring the non-zero coefficients as near to 1 as can be.
-
-    They minimise `Σ (log|B_kj| + ρ_k + γ_j)²` over non-zero B_kj (Curtis and Reid, 1972). A change of units is absorbed
-    by ρ and γ, so that the equilibrated matrix does not depend on units.
+    The factors of rows and columns are those that bring the non-zero coefficients as near to 1 as can be: they minimise
+    `Σ (log|B_kj| + ρ_k + γ_j)²` (Curtis and Reid, 1972). ρ and γ absorb any change of units.
     """
     entered = (B != 0).astype(float)
     logs = np.log(np.abs(np.where(B == 0, 1.0, B)))
     share = entered / np.maximum(entered.sum(axis=0), 1)
-    normal = np.diag(entered.sum(axis=1)) - share @ entered.T
-    log_row = np.linalg.lstsq(normal, share @ logs.sum(axis=0) - logs.sum(axis=1), rcond=None)[0]
-    log_column = -(share.T @ log_row + logs.sum(axis=0) / np.maximum(entered.sum(axis=0), 1))
-    return np.exp(log_row), np.exp(log_column)
+    laplacian = np.diag(entered.sum(axis=1)) - share @ entered.T
+    log_row = np.linalg.lstsq(laplacian, share @ logs.sum(axis=0) - logs.sum(axis=1), rcond=None)[0]
+    log_column = -(entered * (logs + log_row[:, None])).sum(axis=0) / np.maximum(entered.sum(axis=0), 1)
+    scaled = np.exp(log_row)[:, None] * B * np.exp(log_column)
+    length = np.hypot.reduce(scaled, axis=1)
+    return scaled / length[:, None], np.exp(log_row) / length

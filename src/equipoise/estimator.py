@@ -183,7 +183,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Inputs and outputs as arrays, and the relative rounding of the outputs as they came."""
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        columns = frames.columns_of(y)
+        columns = frames.columns_of(y) or ((y.name,) if isinstance(getattr(y, "name", None), str) else ())
         y = frames.select(y, self._named_outputs(), "y")
         X = self._inputs(X, reset=True)
         Y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite="allow-nan", input_name="y")
@@ -375,7 +375,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return torch.device("cpu" if self.device is None else self.device)
 
     def _flat(self, values: Any) -> Any:
-        return values[:, 0] if self._single and isinstance(values, np.ndarray) else values
+        return frames.first_column(values) if self._single else values
 
     def _check_parameters(self) -> None:
         if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):

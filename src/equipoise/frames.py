@@ -40,6 +40,11 @@ def select(data: Any, names: Sequence[str], argument: str) -> Any:
     raise ValueError(f"{argument} must have every column that the balances name, but got none called {listed}.")
 
 
+def first_column(data: Any) -> Any:
+    """The first column of an array or frame, one-dimensional and of the same kind."""
+    return nw.from_native(data, eager_only=True)[:, 0].to_native() if is_frame(data) else data[:, 0]
+
+
 def in_kind(like: Any, names: Sequence[str]) -> Callable[[Array], Any]:
     """A function that gives an `(n, k)` array the kind of `like`: its library, and its index if it has one."""
     if not is_frame(like):
@@ -48,12 +53,9 @@ def in_kind(like: Any, names: Sequence[str]) -> Callable[[Array], Any]:
 
     def wrap(values: Array) -> Any:
         data = {name: values[:, j] for j, name in enumerate(names)}
-        made = nw.from_dict(data, backend=frame.implementation)
-        return nw.maybe_set_index(made, index=_index(frame)).to_native() if frame.implementation.is_pandas() else made.to_native()
+        made = nw.from_dict(data, backend=frame.implementation).to_native()
+        if (index := nw.maybe_get_index(frame)) is not None:  # pandas and its kin
+            made.index = index
+        return made
 
     return wrap
-
-
-def _index(frame: nw.DataFrame):
-    index = nw.maybe_get_index(frame)
-    return None if index is None else nw.new_series("index", index, backend=frame.implementation)

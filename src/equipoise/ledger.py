@@ -10,7 +10,7 @@ Measured values add `E[w]`. `Var[Δ]` is not the tolerance's own share: with r f
     E_θ[Var_r μ_C] = E[½ (μ_C(θ, ρ₁) − μ_C(θ, ρ₂))²]                                (D2)
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -75,67 +75,68 @@ class Ledger:
         return pd.DataFrame(columns, index=pd.Index(self.outputs, name="output"))
 
 
+class RunningMoments:
+    """Means and chosen covariances (ddof 0) over draws that come in blocks on axis 0.
+
+    Blocks are merged by Chan's update, so that nothing is lost to cancellation.
+
+    Args:
+        *pairs: Pairs of names whose covariances are wanted.
+    """
+
+    def __init__(self, *pairs: tuple[str, str]):
+        self.pairs = pairs
+        self.count = 0
+        self._mean: dict[str, Tensor] = {}
+        self._second: dict[tuple[str, str], Tensor] = {}
+
+    def add(self, **values: Float[Tensor, "n_draws ..."]) -> None:
+        n = len(next(iter(values.values())))
+        mean = {name: value.mean(0) for name, value in values.items()}
+        centred = {name: values[name] - mean[name] for pair in self.pairs for name in pair}
+        gap = {name: mean[name] - self._mean.get(name, mean[name]) for name in mean}
+        weight = self.count * n / (self.count + n)
+        for a, b in self.pairs:
+            block = (centred[a] * centred[b]).sum(0) + weight * gap[a] * gap[b]
+            self._second[a, b] = self._second.get((a, b), 0.0) + block  # type: ignore[operator]
+        self.count += n
+        self._mean = {name: mean[name] - gap[name] * (1 - n / self.count) for name in mean}
+
+    def mean(self, name: str) -> Tensor:
+        return self._mean[name]
+
+    def cov(self, a: str, b: str) -> Tensor:
+        return self._second[a, b] / self.count
+
+
 class LedgerAccumulator:
-    """Adds blocks of draws one after another; Chan's update keeps second moments exact to rounding."""
+    """The terms of D1 and D2, from blocks of draws."""
 
     def __init__(self):
-        self.count = 0
-        self.sums: dict[str, Tensor] = {}
-        self.mean: dict[str, Tensor] = {}
-        self.second: dict[str, Tensor] = {}
+        self.moments = RunningMoments(("mu", "mu"), ("shift", "shift"), ("mu", "shift"))
 
     def add(
         self,
         gaussian: DiagonalGaussian | ConditionedGaussian,
-        again: ConditionedGaussian | None = None,
-        sensor_var: Tensor | None = None,
+        again: ConditionedGaussian | None,
+        sensor_var: Tensor | float,
     ) -> None:
         """A block of draws on axis 0; `again` is the same block with a second draw of the tolerances."""
-        conditioned = isinstance(gaussian, ConditionedGaussian)
-        prior = gaussian.prior if conditioned else gaussian
-        shift = gaussian.mean - prior.mean
-        sums = {"aleatoric": prior.var, "mean_C": gaussian.mean, "var_C": gaussian.var}
-        if conditioned:
-            sums |= {"reduction": gaussian.reduction, "lost_without": gaussian.reduction_lost_without().movedim(-2, 0)}
-        if again is not None:
-            sums["tolerance_share"] = 0.5 * (gaussian.mean - again.mean).square()
-        if sensor_var is not None:
-            sums["sensor"] = sensor_var.expand_as(prior.var)
-        n = prior.mean.shape[0]
-        for name, values in sums.items():
-            axis = 1 if name == "lost_without" else 0
-            self.sums[name] = self.sums.get(name, 0.0) + values.sum(axis)  # type: ignore[operator]
-        self._add_moments(prior.mean, shift, n)
+        prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
+        zero = torch.zeros_like(prior.mean)
+        terms = {"mu": prior.mean, "shift": gaussian.mean - prior.mean, "aleatoric": prior.var}
+        terms["sensor"] = torch.as_tensor(sensor_var, dtype=zero.dtype, device=zero.device).expand_as(zero)
+        terms["tolerance_share"] = zero if again is None else 0.5 * (gaussian.mean - again.mean).square()  # D2
+        if isinstance(gaussian, ConditionedGaussian):
+            terms |= {"reduction": gaussian.reduction, "lost_without": gaussian.reduction_lost_without()}
+        else:
+            terms |= {"reduction": zero, "lost_without": zero.unsqueeze(-2)[..., :0, :]}
+        self.moments.add(**terms)
 
-    def _add_moments(self, mu: Tensor, shift: Tensor, n: int) -> None:
-        block = {"mu": mu.mean(0), "shift": shift.mean(0)}
-        d_mu, d_shift = mu - block["mu"], shift - block["shift"]
-        second = {"mu": d_mu.square().sum(0), "shift": d_shift.square().sum(0), "cross": (d_mu * d_shift).sum(0)}
-        if self.count == 0:
-            self.mean, self.second, self.count = block, second, n
-            return
-        gap = {name: block[name] - self.mean[name] for name in block}
-        weight = self.count * n / (self.count + n)
-        pairs = {"mu": ("mu", "mu"), "shift": ("shift", "shift"), "cross": ("mu", "shift")}
-        for name, (one, other) in pairs.items():
-            self.second[name] = self.second[name] + second[name] + weight * gap[one] * gap[other]
-        self.count += n
-        self.mean = {name: self.mean[name] + gap[name] * n / self.count for name in block}
-
-    def average(self, name: str) -> Tensor | None:
-        return None if name not in self.sums else self.sums[name] / self.count
-
-    def terms(self) -> dict[str, Float[Tensor, "... n n_y"]]:
-        """The terms of D1 and D2 in standardized units, besides mean and variance of the mixture."""
-        zero = torch.zeros_like(self.sums["aleatoric"])
-        result = {name: zero if (value := self.average(name)) is None else value for name in _AVERAGED}
-        result["epistemic"] = self.second["mu"] / self.count
-        result["shift"] = self.second["shift"] / self.count
-        result["interaction"] = 2.0 * self.second["cross"] / self.count
-        lost = self.average("lost_without")
-        result["lost_without"] = zero.new_zeros(0, *zero.shape) if lost is None else lost
+    def terms(self) -> dict[str, Float[Tensor, "..."]]:
+        """Arrays `(n, n_y)`, and `(m, n, n_y)` for `lost_without`."""
+        m = self.moments
+        result = {name: m.mean(name) for name in ("aleatoric", "reduction", "sensor", "tolerance_share")}
+        result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
+        result |= {"interaction": 2.0 * m.cov("mu", "shift"), "lost_without": m.mean("lost_without").movedim(-2, 0)}
         return result
-
-
-_AVERAGED = ("mean_C", "var_C", "aleatoric", "reduction", "sensor", "tolerance_share")
-LEDGER_TERMS = tuple(f.name for f in fields(Ledger) if f.name not in ("outputs", "balances", "baseline"))

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from equipoise.blocks import BalanceOperator
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, gram_log_det
-from equipoise.ledger import LEDGER_TERMS, Ledger, LedgerAccumulator
+from equipoise.ledger import Ledger, LedgerAccumulator, RunningMoments
 from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, PosteriorDraws, derived_seed
 from equipoise.scaling import Standardizer
@@ -82,7 +82,7 @@ class Predictive:
     @property
     def mean(self) -> Any:
         """Mean of the mixture, shape `(n, n_y)` (P2)."""
-        return self.wrap(self.standardizer.outputs_to_user(self._terms["mean_C"]))
+        return self.wrap(self.standardizer.outputs_to_user(self._moments[0]))
 
     @property
     def var(self) -> Any:
@@ -100,8 +100,15 @@ class Predictive:
         Args:
             baseline: Predictive of a separately trained model, whose variance is put beside.
         """
-        scale2 = self.standardizer.y_std**2
-        terms = {name: self._terms[name] * scale2 for name in LEDGER_TERMS}
+        parts: list[dict[str, Array]] = []
+        m = 0 if self.model.conditioning is None else self._constraint.n_balances
+        for rows in self._chunks(bytes_per_row=8 * DRAW_BLOCK * len(self.outputs) * (m + 8)):
+            total = LedgerAccumulator()
+            for gaussian, w, again in self._components(rows, again=True):
+                total.add(gaussian, again, w)
+            parts.append({name: value.cpu().numpy() for name, value in total.terms().items()})
+        scale2, axis = self.standardizer.y_std**2, {"lost_without": 1}
+        terms = {name: np.concatenate([part[name] for part in parts], axis.get(name, 0)) * scale2 for name in parts[0]}
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
         return Ledger(**terms, outputs=self.outputs, balances=balances, baseline=baseline and baseline._total_var)
 
@@ -195,23 +202,20 @@ class Predictive:
     # ------------------------------------------------------------------ streaming
 
     @cached_property
-    def _terms(self) -> dict[str, Array]:
-        """One pass over all rows and draws: moments and every term of the ledger, in standardized units."""
-        parts: list[dict[str, Array]] = []
-        m = 0 if self.standardizer.constraint is None else self._constraint.n_balances
-        for rows in self._chunks(bytes_per_row=8 * DRAW_BLOCK * len(self.outputs) * (m + 8)):
-            total = LedgerAccumulator()
-            for gaussian, w, again in self._components(rows, again=True):
-                total.add(gaussian, again, w if isinstance(w, Tensor) else None)
-            parts.append({name: value.cpu().numpy() for name, value in total.terms().items()})
-        axis = {"lost_without": 1}
-        return {name: np.concatenate([part[name] for part in parts], axis.get(name, 0)) for name in parts[0]}
+    def _moments(self) -> tuple[Array, Array]:
+        """Mean and variance of the mixture in standardized units, in one pass over all rows and draws (P2)."""
+        mean, var = np.empty((2, len(self.X), len(self.outputs)))
+        for rows in self._chunks():
+            total = RunningMoments(("mean", "mean"))
+            for gaussian, w, _ in self._components(rows):
+                total.add(mean=gaussian.mean, var=gaussian.var + w)
+            mean[rows] = total.mean("mean").cpu().numpy()
+            var[rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
+        return mean, var
 
     @property
     def _total_var(self) -> Array:
-        t = self._terms
-        spread = t["epistemic"] + t["shift"] + t["interaction"]
-        return (t["var_C"] + np.maximum(spread, 0.0) + t["sensor"]) * self.standardizer.y_std**2
+        return self._moments[1] * self.standardizer.y_std**2
 
     def _components(
         self, rows: slice, again: bool = False
@@ -356,15 +360,16 @@ def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int =
     low, high = component.amin(0), component.amax(0)
     total_std = (std.square().mean(0) + mean.var(0, correction=0)).sqrt()
     x = (mean.mean(0) + z * total_std).clamp(low, high)
+    precision = 1.0 / (std * math.sqrt(2.0))
     for _ in range(steps):
-        u = (x - mean) / std
-        excess = torch.special.ndtr(u).mean(0) - probability
-        density = ((-0.5 * u.square()).exp() / std).mean(0) / math.sqrt(2 * math.pi)
+        u = (x - mean) * precision
+        excess = 0.5 * torch.erf(u).mean(0) + (0.5 - probability)
+        density = (u.square_().neg_().exp_() * precision).mean(0) / math.sqrt(math.pi)
         low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
         newton = x - excess / density
-        inside = (newton > low) & (newton < high)
+        inside = (newton >= low) & (newton <= high)
         step = torch.where(inside, newton, 0.5 * (low + high)) - x
         x = x + step
-        if bool((step.abs() <= 1e-12 * (x.abs() + total_std)).all()):
+        if bool((step.abs() <= 1e-9 * total_std).all()):  # Newton squares the error: what is left is rounding
             break
     return x
