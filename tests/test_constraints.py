@@ -170,9 +170,10 @@ ODD = ["Voltage [V]", "η", "a`b", "x=y", "for", "Q̇", "c d", "1st", "_0", "`",
 def independent_rows(draw):
     """Arguments whose rows are independent because each has an output of its own."""
     m, shared, n_x = draw(st.integers(1, 4)), draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    number = st.floats(allow_nan=False, allow_infinity=False)
+    size = st.floats(1e-100, 1e100)
+    number = st.one_of(size, size.map(lambda value: -value), st.just(0.0))
     own = np.diag(draw(hnp.arrays(float, m, elements=st.floats(1e-3, 1e3))))
-    B = np.hstack([own, draw(hnp.arrays(float, (m, shared), elements=st.floats(-1e3, 1e3)))])
+    B = np.hstack([own, draw(hnp.arrays(float, (m, shared), elements=number))])
     A, b = draw(hnp.arrays(float, (m, n_x), elements=number)), draw(hnp.arrays(float, m, elements=number))
     names = draw(st.permutations(ODD))
     return {"B": B, "A": A, "b": b, "outputs": names[: m + shared], "inputs": names[m + shared :][:n_x]}
@@ -240,7 +241,9 @@ def test_scale_of_a_balance_of_constant_outputs_is_the_norm_of_its_row():
 
 
 def test_scale_neither_overflows_nor_underflows():
-    np.testing.assert_allclose(LinearConstraint([[3e200, 4e200], [3e-200, -4e-200]]).scale([1, 1]), [5e200, 5e-200])
+    rows = np.array([[3, 4], [4, -3]])
+    np.testing.assert_allclose(LinearConstraint(1e99 * rows).scale([1e99, 1e99]), [5e198, 5e198])
+    np.testing.assert_allclose(LinearConstraint(1e-99 * rows).scale([1e-99, 1e-99]), [5e-198, 5e-198])
 
 
 # Blocks
@@ -401,13 +404,17 @@ def test_shapes_must_fit(arguments, informative):
     assert informative in refusal(**arguments)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_coefficient_that_is_not_finite_is_named(bad):
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e101, -1e-101])
+def test_a_coefficient_that_is_not_finite_or_of_absurd_size_is_named(bad):
     named = {"names": ["one", "two"], "inputs": ["feed"], "outputs": ["top", "drain"]}
-    assert f"'two' must have finite coefficients, but got {bad} for 'top'" in refusal([[1, 1], [bad, 1]], **named)
-    assert f"'one' must have finite coefficients, but got {bad} for 'feed'" in refusal(np.eye(2), [[bad], [0]], **named)
-    assert f"but got {bad} for 'its constant b'" in refusal(np.eye(2), b=[0, bad], **named)
-    assert "but got nan for 'drain'" in refusal([[1, None], [0, 1]], **named)
+    rule = "must have finite coefficients, of size 1e-100 to 1e100, but got"
+    assert f"Balance 'two' {rule} {bad} for 'top'" in refusal([[1, 1], [bad, 1]], **named)
+    assert f"Balance 'one' {rule} {bad} for 'feed'" in refusal(np.eye(2), [[bad], [0]], **named)
+    assert f"Balance 'two' {rule} {bad} for 'its constant b'" in refusal(np.eye(2), b=[0, bad], **named)
+
+
+def test_nothing_in_place_of_a_number_is_named():
+    assert "but got nan for 'y1'" in refusal([[1, None], [0, 1]])
 
 
 def test_a_balance_without_output_is_refused_by_name():
@@ -497,6 +504,11 @@ def test_more_balances_than_outputs_are_always_refused():
     assert "'x0' and 'x1'" in refusal([[1.0], [1.0]], A=np.eye(2))
 
 
+def test_too_few_outputs_are_refused_where_rounding_hides_the_combination():
+    B = [[-4e7, 0, 0], [2e5, -5e-7, 0], [1e-5, -1, 5e2], [0, 1e-8, -1e-2]]
+    assert "are linearly dependent (rank 3 of 4 rows). Drop one of" in refusal(B)
+
+
 def test_of_several_dependences_the_first_in_order_is_named():
     B = np.array([[0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 3], [0, 1, 1, 0], [1, 2, 1, 0]])
     assert "'balance 0' and 'balance 2' are duplicates, equal up to a factor (rank 3 of 5 rows)" in refusal(B)
@@ -510,9 +522,9 @@ def test_of_several_dependences_the_first_in_order_is_named():
         [[1, 1, 1e-14], [1, 1, 3e-14]],
         [[1e15, 1, 1e-15], [1e15, 2, 1e-15], [1e15, 1, -1e-15]],
         [[1, 1e-12, 0], [0, 1, 1e-12], [1e-12, 0, 1]],
-        [[1e200, 1e-100], [1e-100, 1e200]],
-        [[1, 0, 0, 1e-107, 1], [0, 1, 0, 1, 1], [0, 0, 1, 1, 1]],
-        [[1, 1e-300], [1e-300, 1]],
+        [[1e99, 1e-99], [1e-99, 1e99]],
+        [[1, 0, 0, 1e-97, 1], [0, 1, 0, 1, 1], [0, 0, 1, 1, 1]],
+        [[1, 1e-99], [1e-99, 1]],
         [[1e-11, 1, 1, 0], [0, 1, 1, 1e-11], [0, 1, 2, 0]],
     ],
 )

@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from equipoise.checkpoint import TrainingError
 from equipoise.conditioning import ConditioningLayer, condition
 from equipoise.constraints import ConstraintError, LinearConstraint
 from equipoise.equations import EquationError
@@ -10,7 +11,7 @@ from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.ledger import Ledger
 from equipoise.predictive import Predictive
 from equipoise.tolerance import TolerancePrior
-from equipoise.training import TrainingError, TrainingPlan
+from equipoise.training import TrainingPlan
 
 try:
     __version__ = version("equipoise")

@@ -13,14 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-try:
-    from equipoise.constraints import connected_rows
-except ImportError:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-    def connected_rows(p):
-        s = csr_array(p, dtype=np.intp); n, l = connected_components(s @ s.T, directed=False)
-        return tuple(tuple(np.flatnonzero(l == k).tolist()) for k in range(n))
+from equipoise.constraints import connected_rows
 
 LOG_2PI = math.log(2.0 * math.pi)
 

@@ -1,5 +1,6 @@
 """Conditioning: a Gaussian and balances in, a Gaussian out; as a function and as a layer for any torch model."""
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -56,12 +57,13 @@ def condition(
     mean, var, target = gaussian.mean.to(work), gaussian.var.to(work), target.to(work)
     tol_var = torch.as_tensor(tol_var, dtype=work, device=mean.device)
     tol_var = tol_var.expand(target.shape[-1:]) if tol_var.ndim == 0 else tol_var
-    if input_var is None:
-        return ConditionedGaussian(DiagonalGaussian(mean, var), operator, target, tol_var, dtype=dtype, rounding=rounding)
-    if A is None:
-        raise ValueError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
-    mean, var, extended = _with_hidden_inputs(mean, var, operator.B, A.to(work), input_var.to(work))
-    return ConditionedGaussian(DiagonalGaussian(mean, var), extended, target, tol_var, A.shape[-1], dtype, rounding)
+    n_hidden = 0
+    if input_var is not None:
+        if A is None:
+            raise ValueError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
+        n_hidden = A.shape[-1]
+        mean, var, operator = _with_hidden_inputs(mean, var, operator.B, A.to(work), input_var.to(work))
+    return ConditionedGaussian(DiagonalGaussian(mean, var), operator, target, tol_var, n_hidden, dtype, rounding)
 
 
 def _work_dtype(like: Tensor) -> torch.dtype:
@@ -175,6 +177,4 @@ class ConditioningLayer(nn.Module):
 
 
 def _ones_or(output_std, constraint: LinearConstraint):
-    import numpy as np
-
     return np.ones(constraint.n_outputs) if output_std is None else np.asarray(output_std, dtype=float)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from equipoise.dependence import find_dependence, leftover
 from equipoise.equations import (
     EquationError,
     LinearEquation,
@@ -27,12 +27,10 @@ from equipoise.equations import (
     quoted_list,
 )
 
-RANK_TOLERANCE = 1e-10  # equilibrated rows nearer to dependence than this are suspected of it, and
-CANCELLED = 1e-8  # found guilty if what is left in each column is below this part of its terms
-
 FloatArray = NDArray[np.float64]
-Numbers = Any  # what numpy makes a float array of, and
-Names = Iterable[Any]  # texts; anything else is refused with a message that says where it stands
+# Loose on purpose: what does not convert to floats, or is no text, is refused with a message that says where it stands.
+Numbers = Any
+Names = Iterable[Any]
 
 
 class ConstraintError(ValueError):
@@ -447,9 +445,9 @@ def _check_row(constraint: LinearConstraint, row: int) -> None:
     name = constraint.names[row]
     entries = _entries(constraint, row) | {"its constant b": float(constraint.b[row])}
     for column, value in entries.items():
-        if not np.isfinite(value):
-            got = f"{value} for {column!r}"
-            raise ConstraintError(f"Balance {name!r} must have finite coefficients, but got {got}. Correct it.")
+        if value and not 1e-100 <= abs(value) <= 1e100:
+            rule = f"Balance {name!r} must have finite coefficients, of size 1e-100 to 1e100"
+            raise ConstraintError(f"{rule}, but got {value} for {column!r}. Correct it, or choose other units.")
     if not constraint.B[row].any():
         used = [column for column, a in zip(constraint.columns, constraint.A[row], strict=True) if a]
         got = f"only {quoted_list(used)}" if used else f"no column at all (0 = {constraint.b[row]:g})"
@@ -457,24 +455,20 @@ def _check_row(constraint: LinearConstraint, row: int) -> None:
 
 
 def _check_independent(constraint: LinearConstraint) -> None:
-    m, rank = constraint.n_balances, _rank(constraint.B)
-    independent: list[int] = []
-    for k in range(m if rank < m else 0):
-        trial = [*independent, k]
-        if _rank(constraint.B[trial]) == len(trial):
-            independent = trial
-        elif (combination := _null_combination(constraint.B[trial])).any():
-            weights = np.zeros(m)
-            weights[trial] = combination
-            raise ConstraintError(_dependence_message(constraint, weights, rank))
+    found = find_dependence(constraint.B)
+    if found is not None:
+        raise ConstraintError(_dependence_message(constraint, found.weights, found.rank))
 
 
 def _dependence_message(constraint: LinearConstraint, weights: FloatArray, rank: int) -> str:
     """Say what `λᵀ B = 0` means, from what `λᵀ A` and `λᵀ b` leave over."""
+    if not weights.any():  # too few outputs, and rounding hides the combination
+        names, m = quoted_list(constraint.names), constraint.n_balances
+        return f"Balances {names} are linearly dependent (rank {rank} of {m} rows). Drop one of them."
     weights = weights / weights[np.flatnonzero(weights)[0]]
     involved = [name for name, weight in zip(constraint.names, weights, strict=True) if weight]
-    left = [name for name, a in zip(constraint.columns, _leftover(weights, constraint.A), strict=True) if a]
-    gap = _leftover(weights, constraint.b)
+    left = [name for name, a in zip(constraint.columns, leftover(weights, constraint.A), strict=True) if a]
+    gap = leftover(weights, constraint.b)
     choice = f"one of: {', '.join(map(repr, involved))}"
     advice = f"Drop {choice}"
     if left:
@@ -487,57 +481,3 @@ def _dependence_message(constraint: LinearConstraint, weights: FloatArray, rank:
         what = "are duplicates, equal up to a factor" if len(involved) == 2 else "are linearly dependent"
     ranks = f"(rank {rank} of {constraint.n_balances} rows)"
     return f"Balances {quoted_list(involved)} {what} {ranks}. {advice}."
-
-
-def _leftover(weights: FloatArray, values: FloatArray) -> FloatArray:
-    """`λᵀ M`, with zeros where its terms cancel to rounding."""
-    total = weights @ values
-    return np.where(np.abs(total) > CANCELLED * (np.abs(weights) @ np.abs(values)), total, 0.0)
-
-
-def _rank(B: FloatArray) -> int:
-    """Rank of the equilibrated rows, by QR with column pivoting of their transpose."""
-    R, _ = map(np.asarray, scipy.linalg.qr(_equilibrated(B)[0].T, mode="r", pivoting=True))
-    return int(np.count_nonzero(np.abs(np.diagonal(R)) > RANK_TOLERANCE))
-
-
-def _null_combination(B: FloatArray) -> FloatArray:
-    """The sparsest λ with `λᵀ B = 0`, of rows of which all but the last are independent.
-
-    A column of `λᵀ B` counts as zero only if its own terms cancel, whatever its unit; if none does, λ is zero.
-    """
-    full = _null_vector(B)[0]
-    for negligible in (1e-8, 1e-10, 1e-12, 1e-14):
-        involved = np.abs(full) > negligible * np.abs(full).max()
-        weights = np.zeros(len(B))
-        weights[involved] = _null_vector(B[involved])[1]
-        if not _leftover(weights, B).any():
-            return weights
-    return np.zeros(len(B))
-
-
-def _null_vector(B: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Combination of all rows that comes nearest to zero, of equilibrated rows and of rows as they are."""
-    rows, factors = _equilibrated(B)
-    R, pivots = map(np.asarray, scipy.linalg.qr(rows.T, mode="r", pivoting=True))
-    rank = len(rows) - 1
-    weights = np.ones(len(rows))
-    weights[pivots[:rank]] = -scipy.linalg.solve_triangular(R[:rank, :rank], R[:rank, rank])
-    return weights, weights * factors
-
-
-def _equilibrated(B: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rows of unit length with columns of comparable size, and the factor of each row.
-
-    The factors of rows and columns are those that bring the non-zero coefficients as near to 1 as can be: they minimise
-    `Σ (log|B_kj| + ρ_k + γ_j)²` (Curtis and Reid, 1972). ρ and γ absorb any change of units.
-    """
-    entered = (B != 0).astype(float)
-    logs = np.log(np.abs(np.where(B == 0, 1.0, B)))
-    share = entered / np.maximum(entered.sum(axis=0), 1)
-    laplacian = np.diag(entered.sum(axis=1)) - share @ entered.T
-    log_row = np.linalg.lstsq(laplacian, share @ logs.sum(axis=0) - logs.sum(axis=1), rcond=None)[0]
-    log_column = -(entered * (logs + log_row[:, None])).sum(axis=0) / np.maximum(entered.sum(axis=0), 1)
-    scaled = np.exp(log_row)[:, None] * B * np.exp(log_column)
-    length = np.hypot.reduce(scaled, axis=1)
-    return scaled / length[:, None], np.exp(log_row) / length

@@ -257,7 +257,6 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             tuple(self.hidden),
             self.activation,
             prior_std=self.prior_std,
-            init_std=self._plan().init_std,
             generator=torch.Generator().manual_seed(derived_seed(self.seed_, 5)),
         )
         sensor = self._sensor_posterior(Y, sensor_var, precision)

@@ -67,9 +67,7 @@ class Ledger:
         """Averages over rows, one line per output."""
         terms = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor", "total", "before")
         columns = {name: getattr(self, name).mean(0) for name in (*terms, "tolerance_share")}
-        columns |= {
-            f"lost without {name}": self.lost_without[k].mean(0) for k, name in enumerate(self.balances)
-        }
+        columns |= {f"lost without {name}": self.lost_without[k].mean(0) for k, name in enumerate(self.balances)}
         if self.baseline is not None:
             columns["baseline"] = self.baseline.mean(0)
         return pd.DataFrame(columns, index=pd.Index(self.outputs, name="output"))

@@ -1,6 +1,6 @@
 """The two likelihoods of measured outputs: the paper's diagonal one (L1) and the joint one (L2)."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -9,6 +9,7 @@ from torch import Tensor
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log_prob
 
 
+@runtime_checkable
 class Likelihood(Protocol):
     """`(gaussian, y, sensor_var) -> log p(y)` per row; NaN in y means "not measured"."""
 

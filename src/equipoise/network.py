@@ -55,9 +55,7 @@ class BayesianMLP(nn.Module):
         self.sizes = (n_inputs, *hidden, 2 * n_outputs)
         self.posterior = MeanFieldGaussian(self._starting_weights(generator), prior_std, init_std)
 
-    def forward(
-        self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None
-    ) -> DiagonalGaussian:
+    def forward(self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None) -> DiagonalGaussian:
         """One Gaussian per row, each row with its own weight draw, by local reparameterisation.
 
         For a layer with inputs h the pre-activations are independent normals given h::

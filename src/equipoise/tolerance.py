@@ -46,7 +46,7 @@ class TolerancePrior:
         return cls(-2.0, 1.0, relative=False)
 
 
-Tolerance = None | float | TolerancePrior | Mapping[str, "None | float | TolerancePrior"]
+Tolerance = None | float | TolerancePrior | Mapping[str, "float | TolerancePrior | None"]
 
 
 class LogNormalVariance(nn.Module):

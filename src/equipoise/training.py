@@ -12,21 +12,15 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from equipoise.checkpoint import Checkpoint, TrainingError
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
-
-CHECKPOINT_FORMAT = 1
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on, and why."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +113,14 @@ def train(
         verbose: Show a progress bar.
     """
     run = _Run(model, rows, validation, plan or TrainingPlan(), seed)
-    keeper = _Checkpoint(checkpoint, checkpoint_seconds, run)
-    keeper.load()
+    keeper = Checkpoint(checkpoint, run.fingerprint() if checkpoint else "", checkpoint_seconds)
+    run.resume(keeper.load())
     with _bar(run, verbose) as bar:
         for record in run.epochs():
-            keeper.save_if_due()
+            keeper.save_if_due(run.state)
             bar.update()
             bar.set_postfix({k: f"{v:.3g}" for k, v in record.items() if k in ("nll", "mse", "validation")})
-    keeper.save()
+    keeper.save(run.state())
     return run.progress.history
 
 
@@ -139,6 +133,29 @@ class _Run:
         if plan.epochs_of("means") == 0:
             self.progress.phase = "elbo"
         self.optimizer = self._new_optimizer()
+
+    def state(self) -> dict:
+        """All that is needed to continue."""
+        model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
+        return {"progress": asdict(self.progress), "model": model, "optimizer": optimizer}
+
+    def resume(self, state: dict | None) -> None:
+        """Continue from an earlier `state`."""
+        if state is None:
+            return
+        progress = dict(state["progress"])
+        self.progress = _Progress(**(progress | {"history": History(**progress["history"])}))
+        self.model.load_state_dict(state["model"])
+        self.optimizer = self._new_optimizer()
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def fingerprint(self) -> str:
+        """What must be the same for a run to be continued: data, plan, seed, and the model it starts from."""
+        digest = hashlib.sha256(repr((self.plan, self.seed)).encode())
+        data = [part for rows in (self.rows, self.validation) if rows is not None for part in rows.parts()]
+        for values in (*data, *self.model.state_dict().values()):
+            digest.update(b"-" if values is None else values.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def epochs(self) -> Iterator[dict]:
         """Run what is left of the plan, yielding the record of each epoch."""
@@ -248,7 +265,7 @@ class _Run:
 
     @torch.no_grad()
     def _start_elbo_phase(self) -> None:
-        """Restore the best means, set the variance head from their residuals and all weight spreads to a small value."""
+        """Restore the best means; set the variance head from their residuals, and a small spread for every weight."""
         self._restore_best()
         network = self.model.network
         held_out = self.rows if self.validation is None else self.validation
@@ -317,77 +334,6 @@ def cosine(fraction: float, warmup: float = 0.05) -> float:
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (fraction - warmup) / (1 - warmup)))
 
 
-class _Checkpoint:
-    """Reads and writes the state of a run; the file is replaced whole, so it is never half-written."""
-
-    def __init__(self, path: str | os.PathLike | None, seconds: float, run: _Run):
-        self.path = None if path is None else Path(path)
-        self.seconds, self.run, self.written = seconds, run, time.monotonic()
-
-    def load(self) -> None:
-        if self.path is None or not self.path.exists():
-            return
-        try:
-            state = torch.load(self.path, weights_only=True)
-            fingerprint, format_ = state["fingerprint"], state["format"]
-        except Exception as error:
-            raise TrainingError(f"'{self.path}' is not a readable checkpoint ({error}). Delete it to start anew.") from error
-        if format_ != CHECKPOINT_FORMAT or fingerprint != self._fingerprint():
-            raise TrainingError(
-                f"The checkpoint '{self.path}' belongs to another run (other data, settings or seed). "
-                "Delete it, or give another file name."
-            )
-        run = self.run
-        history = History(**state["progress"].pop("history"))
-        run.progress = _Progress(**state["progress"], history=history)
-        run.model.load_state_dict(state["model"])
-        run.optimizer = run._new_optimizer()
-        run.optimizer.load_state_dict(state["optimizer"])
-
-    def save(self) -> None:
-        if self.path is None:
-            return
-        run = self.run
-        state = {
-            "format": CHECKPOINT_FORMAT,
-            "fingerprint": self._fingerprint(),
-            "progress": asdict(run.progress),
-            "model": run.model.state_dict(),
-            "optimizer": run.optimizer.state_dict(),
-        }
-        write_atomically(self.path, lambda file: torch.save(state, file))
-        self.written = time.monotonic()
-
-    def save_if_due(self) -> None:
-        if time.monotonic() - self.written >= self.seconds:
-            self.save()
-
-    def _fingerprint(self) -> str:
-        """What must be the same for a run to be continued: data, plan, seed and the shape of the model."""
-        run = self.run
-        digest = hashlib.sha256(repr((run.plan, run.seed)).encode())
-        for name, value in run.model.state_dict().items():
-            digest.update(f"{name}{tuple(value.shape)}".encode())
-        for part in (part for rows in (run.rows, run.validation) if rows is not None for part in rows.parts()):
-            digest.update(b"-" if part is None else part.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-
-def write_atomically(path: Path, write: Callable) -> None:
-    """Write a binary file beside its place and move it there: readers see the old one or the new one, never half."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _bar(run: _Run, verbose: bool) -> tqdm:
     done = len(run.progress.history.epochs)
     return tqdm(total=run.plan.max_epochs, initial=done, desc="fit", unit="epoch", disable=not verbose, leave=True)
-

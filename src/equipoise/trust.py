@@ -211,5 +211,3 @@ def sensor_table(model: ConstrainedBNN, standardizer: Standardizer, outputs: tup
 
 
 _SHIFTS = {"std": 0.0, "lower": -1.96, "upper": 1.96}
-
-
