@@ -28,6 +28,7 @@ LAYERS = (
     "dependence",
     "constraints",
     "blocks",
+    "subspace",
     "gaussian",
     "tolerance",
     "conditioning",

@@ -1,7 +1,7 @@
 """`S = B diag(v) Bᵀ + diag(r)` in connected blocks: the one matrix the library ever factorises.
 
 Balances that share no output make `S` block-diagonal. Blocks are found once; a 1 × 1 block is a division, all
-larger blocks of one size form one batched Cholesky.
+larger blocks of one size form one batched QR.
 """
 
 import math
@@ -188,7 +188,7 @@ def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor):
     v, r = group.columns_of(var), group.rows_of(tol_var)
     if group.layout.rows.shape[-1] == 1:
         return _Scalar((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
-    return _Cholesky.of((group.B * v.unsqueeze(-2)) @ group.B.mT + torch.diag_embed(r), group.B.shape[-1])
+    return _Triangular.of(group.B, v, r)
 
 
 @dataclass(frozen=True)
@@ -221,21 +221,29 @@ class _Scalar:
 
 
 @dataclass(frozen=True)
-class _Cholesky:
-    """Larger blocks: `D^{-1/2} S D^{-1/2} = L Lᵀ` with `D = diag(S)`, so that units cannot spoil the factor."""
+class _Triangular:
+    """Larger blocks: `D^{-1/2} S D^{-1/2} = L Lᵀ` with `D = diag(S)`, so that units cannot spoil the factor.
+
+    `S = Mᵀ M` with `M = [√v Bᵀ; √r]`: the R of `M = Q R` is `Lᵀ`. Forming S first would square its condition number,
+    and balances may be nearly dependent.
+    """
 
     L: Tensor
     root: Tensor  # sqrt(diag S), (..., n_blocks, k)
 
     @classmethod
-    def of(cls, S: Tensor, n_columns: int) -> "_Cholesky":
-        diag = S.diagonal(dim1=-2, dim2=-1)
+    def of(cls, B: Tensor, v: Tensor, r: Tensor) -> "_Triangular":
+        diag = (B.square() * v.unsqueeze(-2)).sum(-1) + r
         root = torch.where(diag > 0, diag, 1.0).sqrt()
-        C = S / (root.unsqueeze(-1) * root.unsqueeze(-2))
-        # The products in C carry about n_columns roundings: lifting its diagonal by that keeps it positive definite.
-        lift = 4 * (n_columns + C.shape[-1]) * torch.finfo(C.dtype).eps
-        L, _ = torch.linalg.cholesky_ex(C + lift * torch.eye(C.shape[-1], dtype=C.dtype, device=C.device))
-        return cls(L, root)
+        top, bottom = (B * safe_sqrt(v).unsqueeze(-2)).mT, torch.diag_embed(safe_sqrt(r))
+        shape = torch.broadcast_shapes(top.shape[:-2], bottom.shape[:-2])
+        M = torch.cat([part.expand(*shape, *part.shape[-2:]) for part in (top, bottom)], -2) / root.unsqueeze(-2)
+        R = torch.linalg.qr(M).R
+        diagonal = R.diagonal(dim1=-2, dim2=-1)
+        # A zero on the diagonal (nothing uncertain is left in a balance) must not divide; 1e-30 is beyond rounding.
+        lift = torch.where(diagonal.abs() < 1e-30, 1e-30, 0.0)
+        sign = torch.where(diagonal < 0, -1.0, 1.0)
+        return cls((R * sign.unsqueeze(-1) + torch.diag_embed(lift)).mT, root)
 
     def half(self, B: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(self.L, B / self.root.unsqueeze(-1), upper=False)
@@ -256,3 +264,20 @@ class _Cholesky:
 
     def log_det(self) -> Tensor:
         return 2.0 * (self.L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1)) + self.root.log().sum((-2, -1)))
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """`√x` with gradient 0 at 0, where that of `√x` is infinite.
+
+    Example:
+        >>> x = torch.zeros(1, requires_grad=True)
+        >>> safe_sqrt(x).backward()
+        >>> x.grad
+        tensor([0.])
+    """
+    return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0)
+
+
+def batch_shape(*parts: Tensor) -> torch.Size:
+    """The leading axes that values with one event axis broadcast to."""
+    return torch.broadcast_shapes(*(part.shape[:-1] for part in parts))

@@ -113,6 +113,7 @@ class ConditioningLayer(nn.Module):
     ):
         super().__init__()
         self.names = constraint.names
+        self.needs_inputs = bool((constraint.A != 0).any())
         self.row_scale: Tensor
         self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint))))
         for name in ("A", "B", "b"):
@@ -130,7 +131,7 @@ class ConditioningLayer(nn.Module):
     def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
         """`t = b − A x`, rows divided by their scale."""
         if x is None:
-            if bool((self.A != 0).any()):
+            if self.needs_inputs:
                 raise ValueError("These balances involve inputs, but got x=None. Pass the inputs as x.")
             return self.b
         return self.b - x.to(self.A.dtype) @ self.A.mT

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.blocks import LOG_2PI, BalanceOperator, BlockFactor
+from equipoise.blocks import LOG_2PI, BalanceOperator, BlockFactor, batch_shape, safe_sqrt
+from equipoise.subspace import singular_log_prob
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class DiagonalGaussian:
 
     def sample(self, n_draws: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws ... n_y"]:
         """Reparameterised draws on axis 0."""
-        return self.mean + self.var.sqrt() * _standard_normal((n_draws, *self.mean.shape), self.mean, generator)
+        shape = (n_draws, *torch.broadcast_shapes(self.mean.shape, self.var.shape))
+        return self.mean + self.var.sqrt() * _standard_normal(shape, self.mean, generator)
 
     def log_prob(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "..."]:
         """Joint log density, summed over outputs."""
@@ -124,7 +126,8 @@ class ConditionedGaussian:
 
             y = y₀ + K (t − B y₀ − ε)                  (M1)
         """
-        shape = torch.broadcast_shapes(self.prior.mean.shape[:-1], self.target.shape[:-1], self.tol_var.shape[:-1])
+        parts = (self.prior.mean, self.prior.var, self.target, self.tol_var, self.operator.B[..., 0])
+        shape = batch_shape(*parts)
         y0 = self.prior.mean + self.prior.var.sqrt() * _standard_normal(
             (n_draws, *shape, self.prior.mean.shape[-1]), self.prior.mean, generator
         )
@@ -133,11 +136,11 @@ class ConditionedGaussian:
 
     def update(self, y0: Float[Tensor, "... n_y"], noise: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
         """M1 for given draws `y₀` and standard normal `noise` (ε = √r · noise)."""
-        wanted = self.target - self.tol_var.sqrt() * noise
+        wanted = self.target - safe_sqrt(self.tol_var) * noise
         y = y0 + self.gain(wanted - self.operator.apply(y0))
         if not self.operator.coupled:
             return y
-        # A Cholesky solve is accurate to cond(S) roundings only: where r = 0, a second pass on what is left of the
+        # A triangular solve is accurate to cond(√S) roundings only: where r = 0, a second pass on what is left of the
         # balance brings B y = t back to rounding.
         left = torch.where(self.tol_var == 0, wanted - self.operator.apply(y), 0.0)
         return y + self.gain(left)
@@ -173,38 +176,18 @@ def _joint_log_prob(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | floa
     y = torch.nn.functional.pad(y.to(mean.dtype), (0, c.n_hidden), value=math.nan)
     w = torch.as_tensor(sensor_var, dtype=mean.dtype, device=mean.device)
     w = torch.nn.functional.pad(w.expand(*w.shape[:-1], y.shape[-1] - c.n_hidden), (0, c.n_hidden))
-    measured = ~y.isnan()
+    measured = ~y.isnan() & w.isfinite()
+    w = torch.where(measured, w, 0.0)
     y = torch.where(measured, y, mean)  # not measured: μ + g (y − μ) is μ, and the first term is masked
     g = torch.where(measured, var / (var + w), 0.0)
     smoothed_var = torch.where(measured, g * w, var)
 
-    first = torch.where(measured, normal_log_prob(y, mean, var + w), 0.0).sum(-1)
+    first = torch.where(measured, normal_log_prob(y, mean, torch.where(measured, var + w, 1.0)), 0.0).sum(-1)
     left = c.target - c.operator.apply(mean + g * (y - mean))
-    middle = _middle_term(c, left, smoothed_var, y)
-    return (first + middle - c.factor.log_prob(c.innovation)).to(c.dtype)
-
-
-def _middle_term(c: ConditionedGaussian, left: Tensor, smoothed_var: Tensor, y: Tensor) -> Tensor:
-    noise_var = c.operator.apply_squared(smoothed_var) + c.tol_var
-    exact = noise_var == 0
-    if not torch.compiler.is_compiling() and not bool(exact.any()):
-        return c.operator.factor(smoothed_var, c.tol_var).log_prob(left)
-    # Exact rows are decoupled from the others (their covariance is zero): give them unit variance, so that they add
-    # −½ left² − ½ log 2π, take that back, and add the subspace term in its place.
-    loose = c.operator.factor(smoothed_var, torch.where(exact, 1.0, c.tol_var)).log_prob(torch.where(exact, 0.0, left))
-    loose = loose + 0.5 * LOG_2PI * exact.sum(-1)
-    volume = -0.5 * gram_log_det(c.operator, exact)  # L3
     level = max(1e-9, 8 * torch.finfo(c.dtype).eps)
     rounding = level * (c.operator.magnitude(y) + c.target.abs()) if c.rounding is None else c.rounding
-    off = (exact & (left.abs() > rounding)).any(-1)
-    return torch.where(off, -math.inf, loose + volume)
-
-
-def gram_log_det(operator: BalanceOperator, rows: Bool[Tensor, "... m"]) -> Tensor:
-    """`log det(B_e B_eᵀ)` for the masked rows e."""
-    B = operator.B * rows.to(operator.B.dtype).unsqueeze(-1)
-    masked = BalanceOperator(B, [group.layout for group in operator.groups])
-    return masked.factor(torch.ones_like(B[..., 0, :]), (~rows).to(B.dtype)).log_det
+    middle = singular_log_prob(c.operator, left, smoothed_var, c.tol_var, rounding)
+    return (first + middle - c.factor.log_prob(c.innovation)).to(c.dtype)
 
 
 def normal_log_prob(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:

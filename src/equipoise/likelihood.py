@@ -33,8 +33,10 @@ def marginal(
     `v`, so that an output that its balance determines completely has a finite density.
     """
     mean, measured = gaussian.mean, ~y.isnan()
-    floor = torch.finfo(mean.dtype).eps * (gaussian.prior.var if isinstance(gaussian, ConditionedGaussian) else 0.0)
-    var = torch.maximum(gaussian.var, torch.as_tensor(floor, dtype=mean.dtype, device=mean.device)) + sensor_var
+    var = gaussian.var
+    if isinstance(gaussian, ConditionedGaussian):
+        var = torch.maximum(var, torch.finfo(mean.dtype).eps * gaussian.prior.var[..., : mean.shape[-1]].to(mean.dtype))
+    var = var + sensor_var
     return torch.where(measured, normal_log_prob(torch.where(measured, y, mean), mean, var), 0.0).sum(-1)
 
 

@@ -52,8 +52,8 @@ class NegativeElbo:
     nll: Float[Tensor, ""]
     kl_weights: Float[Tensor, ""]
     kl_tolerance: Float[Tensor, " m"]
-    kl_offset: Float[Tensor, " m"]
-    kl_sensor: Float[Tensor, " n_y"]
+    kl_offset: Float[Tensor, " m_offset"]  # empty where offsets are not learned
+    kl_sensor: Float[Tensor, " n_sensors"]
     n_rows: int
 
     def per_row(self, kl_weight: float = 1.0) -> Float[Tensor, ""]:

@@ -20,12 +20,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from equipoise.blocks import BalanceOperator
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, gram_log_det
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.ledger import Ledger, LedgerAccumulator, RunningMoments
 from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, PosteriorDraws, derived_seed
 from equipoise.scaling import Standardizer
+from equipoise.subspace import exact_directions, log_volume
 from equipoise.variational import DRAW_BLOCK
 
 Array = NDArray[np.float64]
@@ -299,29 +299,27 @@ class Predictive:
         return self.model.likelihood(gaussian, y, w)
 
     def _log_density_units(self, Y: Array) -> Array:
-        """What turns a log density in standardized units into one in the user's (L4)."""
-        standardizer = self.standardizer
-        measured = ~np.isnan(Y)
-        correction = -(measured * np.log(standardizer.y_std)).sum(-1)
-        exact = self._exact_rows(measured)
-        if not exact.any():
-            return correction
-        rows = torch.as_tensor(exact)
-        ours, theirs = (
-            gram_log_det(BalanceOperator(torch.as_tensor(B.copy())), rows).numpy()
-            for B in (standardizer.B, self._constraint.B)
-        )
-        return correction + (exact * np.log(standardizer.row_scale)).sum(-1) + 0.5 * (ours - theirs)
+        """What turns a log density in standardized units into one in the user's (L4).
 
-    def _exact_rows(self, measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which balances the measured values must obey exactly, `(n, m)`: r = 0, nothing missing, no sensor noise."""
+        Each measured output contributes `−log s_j`. Exact balances add the ratio of their subspace volumes (L3).
+        """
+        measured = ~np.isnan(Y)
+        correction = -(measured * np.log(self.standardizer.y_std)).sum(-1)
         layer = self.model.conditioning
-        if layer is None or not self._is_joint:
-            return np.zeros((len(measured), 0), dtype=bool)
+        if layer is None or not self._is_joint or bool((layer.tolerance.median() > 0).all()):
+            return correction
         noise = torch.as_tensor(self._sensor(self._draw_block(0), slice(0, len(self.X)))).cpu().numpy()
         noisy = np.broadcast_to(noise[0] if noise.ndim == 3 else noise, measured.shape) > 0
-        blurred = (noisy | ~measured).astype(float) @ (self._constraint.B != 0).T > 0
-        return (layer.tolerance.median().detach().cpu().numpy() == 0) & ~blurred
+        patterns, which = np.unique(noisy | ~measured, axis=0, return_inverse=True)
+        return correction + self._volume_ratio(torch.as_tensor(patterns))[which.reshape(-1)]
+
+    def _volume_ratio(self, uncertain: Tensor) -> Array:
+        """`log vol(B') − log vol(B' diag(1/s))` of exact balances over outputs that are known exactly."""
+        B, std = torch.as_tensor(self.standardizer.B), torch.as_tensor(self.standardizer.y_std)
+        hard = self.model.conditioning.tolerance.median().cpu() == 0  # type: ignore[union-attr]
+        P = exact_directions(B, hard, uncertain)
+        known = B * (~uncertain).to(B.dtype).unsqueeze(-2)
+        return (log_volume(P, known) - log_volume(P, known / std)).numpy()
 
     @property
     def _is_joint(self) -> bool:

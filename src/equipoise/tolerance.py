@@ -8,6 +8,7 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -46,7 +47,8 @@ class TolerancePrior:
         return cls(-2.0, 1.0, relative=False)
 
 
-Tolerance = None | float | TolerancePrior | Mapping[str, "float | TolerancePrior | None"]
+Tolerance = Any
+"""None, a number, a `TolerancePrior`, or a mapping from balance names to these; checked with a message, so loose here."""
 
 
 class LogNormalVariance(nn.Module):

@@ -1,0 +1,121 @@
+"""1,000 posterior draws at 4,200 rows, beside the bare matrix products and activations, and the memory it takes."""
+
+import dataclasses
+import itertools
+import resource
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks import cell, textbook
+from benchmarks.results import Result
+from benchmarks.timing import race
+from equipoise.likelihood import joint
+from equipoise.model import ConstrainedBNN, PosteriorDraws
+from equipoise.network import LOG_VAR_BOUND
+from equipoise.predictive import CACHE_BYTES, Predictive
+from equipoise.scaling import Standardizer
+from equipoise.variational import DRAW_BLOCK
+
+
+def run(quick: bool) -> Iterator[Result]:
+    """Mean and variance of every row and output; the same and the ledger."""
+    n_draws, n_rows = (128, 420) if quick else (1000, 4200)
+    X, Y = cell.data(n_rows)
+    standardizer = Standardizer.fit(X, Y, cell.BALANCES)
+    p = Predictive(cell.model(standardizer, joint, sensor=True), standardizer, X, cell.BALANCES.outputs, n_draws)
+    unconstrained = dataclasses.replace(p, model=ConstrainedBNN(p.model.network), standardizer=Standardizer.fit(X, Y))
+
+    calls, peaks, before = {"mean + var": _moments(p), "mean + var + ledger": _ledger(p)}, {}, _peak_mb()
+    for name, call in calls.items():  # from small to large: the peak of a process never falls
+        call()
+        peaks[name] = _peak_mb()
+    _check_agreement(p)
+    best = race(calls | {"bare": _bare(p), "without balances": _moments(unconstrained)}, 1.0 if quick else 60.0)
+
+    sizes = {"n_draws": n_draws, "n_rows": n_rows, "n_x": 3, "n_y": 8, "m": 2, "hidden_layers": 2, "width": 64}
+    title, other = f"predict {n_draws:,} × {n_rows:,}", "bare products"
+    yield Result(f"{title}, mean + var without balances", other, best["without balances"], best["bare"], sizes)
+    for name, peak in peaks.items():
+        note = f"peak memory {peak:.0f} MB, {before:.0f} MB before"
+        sizes |= {"peak_mb": round(peak), "peak_mb_before": round(before)}
+        yield Result(f"{title}, {name}", other, best[name], best["bare"], dict(sizes), note)
+
+
+def _moments(p: Predictive) -> Callable[[], object]:
+    """What a result keeps is forgotten from one call to the next: each has a copy of its own."""
+
+    def call():
+        fresh = dataclasses.replace(p)
+        return fresh.mean, fresh.var
+
+    return call
+
+
+def _ledger(p: Predictive) -> Callable[[], object]:
+    def call():
+        fresh = dataclasses.replace(p)
+        return fresh.mean, fresh.var, fresh.ledger()
+
+    return call
+
+
+def _bare(p: Predictive) -> Callable[[], object]:
+    """Matrix products and activations of all draws at all rows, in chunks that stay in cache; weights ready made."""
+    sizes = p.model.network.sizes
+    weights = [draws.weights for draws in _draws(p)]
+    chunks = _inputs(p).split(CACHE_BYTES // (4 * DRAW_BLOCK * max(sizes)))
+
+    def call():
+        for x, w in itertools.product(chunks, weights):
+            products(sizes, w, x)
+
+    return call
+
+
+def products(sizes: Sequence[int], weights: Tensor, x: Tensor) -> Tensor:
+    """The network's last layer for weight draws `(n_draws, P)` at inputs `(n, n_x)`."""
+    h, start = x.expand(len(weights), *x.shape), 0
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        W, bias = weights[:, start : start + (fan_in + 1) * fan_out].split([fan_in * fan_out, fan_out], dim=-1)
+        start += (fan_in + 1) * fan_out
+        h = torch.baddbmm(bias.unsqueeze(-2), h, W.unflatten(-1, (fan_in, fan_out)))
+        h = torch.nn.functional.silu(h) if start < weights.shape[-1] else h
+    return h
+
+
+def _check_agreement(p: Predictive, n: int = 16) -> None:
+    """Mean, variance and ledger of the first rows against the textbook's conditioning of the bare products."""
+    standardizer, layer = p.standardizer, p.model.conditioning
+    assert layer is not None
+    target, means, variances = torch.as_tensor(standardizer.target(p.X[:n])), [], []
+    for draws in _draws(p):
+        assert draws.tol_var is not None
+        mean, raw = products(p.model.network.sizes, draws.weights, _inputs(p)[:n]).double().chunk(2, dim=-1)
+        var, tol_var = (LOG_VAR_BOUND * (raw / LOG_VAR_BOUND).tanh()).exp(), draws.tol_var.expand(-1, n, -1)
+        mean, var = textbook.by_cholesky(mean, var, layer.B, target, tol_var)
+        means.append(mean)
+        variances.append(var)
+    mean, var = torch.cat(means)[: p.n_draws], torch.cat(variances)[: p.n_draws]
+    total = (var.mean(0) + mean.var(0, correction=0)).numpy() * standardizer.y_std**2
+    np.testing.assert_allclose(p.mean[:n], standardizer.outputs_to_user(mean.mean(0).numpy()), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(p.var[:n], total, rtol=1e-4)
+    np.testing.assert_allclose(p.ledger().total[:n], total, rtol=1e-4)
+
+
+@torch.no_grad()
+def _draws(p: Predictive) -> list[PosteriorDraws]:
+    return [p.model.draw(p.seed, block) for block in range(-(-p.n_draws // DRAW_BLOCK))]
+
+
+def _inputs(p: Predictive) -> Tensor:
+    return torch.as_tensor(p.standardizer.inputs(p.X), dtype=torch.float32)
+
+
+def _peak_mb() -> float:
+    """The most memory this process ever held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,90 @@
+"""Densities of measurements that must obey balances exactly: on an affine subspace instead of the whole space.
+
+Given noise-free measurements, the prediction of the balances, `t | y_obs ~ N(t̂, N)` with `N = B diag(u) Bᵀ + R`, is
+singular where exact balances (r = 0) involve nothing uncertain (u = 0), alone or in combination. With P the projector
+onto those directions λ (supported on exact rows, `λᵀ B diag(u) = 0`) the density is::
+
+    log N(t; t̂, N)|_{range(I − P)} − ½ log det⁺(P B₀ B₀ᵀ P),    B₀: the columns with u = 0          (L3)
+
+if `P (t − t̂) = 0` to rounding, and −∞ otherwise: `δ(G y) dy` is surface measure divided by `√det(G Gᵀ)`.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from equipoise.blocks import LOG_2PI, BalanceOperator, batch_shape
+
+
+def singular_log_prob(
+    operator: BalanceOperator,
+    left: Float[Tensor, "... m"],
+    var: Float[Tensor, "... n_y"],
+    tol_var: Float[Tensor, "... m"],
+    rounding: Float[Tensor, "... m"],
+) -> Float[Tensor, "..."]:
+    """Log density of `left = t − t̂` under `N = B diag(u) Bᵀ + R`, singular or not (L3).
+
+    Args:
+        operator: `B`.
+        left: `t − t̂`.
+        var: `u`, 0 for outputs that are known exactly.
+        tol_var: `r`.
+        rounding: Largest `|left|` of an exact balance that is rounding alone.
+    """
+    exact = (tol_var == 0) & (operator.apply_squared(var) == 0)
+    partly = (tol_var == 0) & ~exact & (operator.apply_squared((var == 0).to(left.dtype)) > 0)
+    if torch.compiler.is_compiling() or bool(partly.any()):
+        return _dense_singular_log_prob(operator, left, var, tol_var, rounding)
+    if not bool(exact.any()):
+        return operator.factor(var, tol_var).log_prob(left)
+    # Each exact row stands alone: no uncertain output connects it to others. Unit variance and no residual make it
+    # contribute −½ log 2π, which is taken back, and its subspace term is put in its place.
+    loose = operator.factor(var, torch.where(exact, 1.0, tol_var)).log_prob(torch.where(exact, 0.0, left))
+    loose = loose + 0.5 * LOG_2PI * exact.to(left.dtype).sum(-1)
+    off = (exact & (left.abs() > rounding)).any(-1)
+    return torch.where(off, -math.inf, loose - 0.5 * _gram_log_det(operator, exact))
+
+
+def _gram_log_det(operator: BalanceOperator, rows: Bool[Tensor, "... m"]) -> Tensor:
+    """`log det(B_e B_eᵀ)` for the masked rows e."""
+    B = operator.B * rows.to(operator.B.dtype).unsqueeze(-1)
+    masked = BalanceOperator(B, [group.layout for group in operator.groups])
+    return masked.factor(torch.ones_like(B[..., 0, :]), (~rows).to(B.dtype)).log_det
+
+
+def _dense_singular_log_prob(operator: BalanceOperator, left, var, tol_var, rounding) -> Tensor:
+    """L3 with m × m matrices, for exact balances that share uncertain outputs with one another."""
+    root = (operator.apply_squared(torch.ones_like(operator.B[..., 0, :])) + tol_var).sqrt()
+    B, z = operator.B / root.unsqueeze(-1), left / root
+    P = exact_directions(B, tol_var == 0, var > 0)
+    gone = (P @ z.unsqueeze(-1)).squeeze(-1)
+    N = (B * var.unsqueeze(-2)) @ B.mT + torch.diag_embed(tol_var / root.square())
+    L = torch.linalg.cholesky_ex(N + P)[0]
+    u = torch.linalg.solve_triangular(L, (z - gone).unsqueeze(-1), upper=False).squeeze(-1)
+    rank = B.shape[-2] - P.diagonal(dim1=-2, dim2=-1).sum(-1)
+    density = -0.5 * (u.square().sum(-1) + rank * LOG_2PI) - L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    allowed = (P.abs() @ (rounding / root).unsqueeze(-1)).squeeze(-1)
+    off = (gone.abs() > allowed + torch.finfo(z.dtype).tiny).any(-1)
+    log_prob = density - log_volume(P, B * (var == 0).to(B.dtype).unsqueeze(-2)) - root.log().sum(-1)
+    return torch.where(off, -math.inf, log_prob)
+
+
+def exact_directions(
+    B: Float[Tensor, "... m n_y"], hard: Bool[Tensor, "... m"], uncertain: Bool[Tensor, "... n_y"]
+) -> Float[Tensor, "... m m"]:
+    """Projector P onto combinations λ of the hard rows in which nothing uncertain is left, `λᵀ B_uncertain = 0`."""
+    shape = batch_shape(B[..., 0], hard, uncertain)
+    keep = (hard.unsqueeze(-1) & hard.unsqueeze(-2)).to(B.dtype)
+    gram = (B * uncertain.to(B.dtype).unsqueeze(-2)) @ B.mT * keep + torch.diag_embed((~hard).to(B.dtype))
+    values, vectors = torch.linalg.eigh(gram.expand(*shape, *gram.shape[-2:]))
+    vectors = vectors * (values < 1e-12 * values.amax(-1, keepdim=True)).to(B.dtype).unsqueeze(-2)
+    return vectors @ vectors.mT
+
+
+def log_volume(P: Float[Tensor, "... m m"], B: Float[Tensor, "... m n_y"]) -> Float[Tensor, "..."]:
+    """`½ log det⁺(P B Bᵀ P)`, the pseudo-determinant on the range of P (L3)."""
+    eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
+    return 0.5 * torch.linalg.slogdet(P @ B @ B.mT @ P + eye - P)[1]
