@@ -42,10 +42,10 @@ def network() -> BayesianMLP:
     return BayesianMLP(BALANCES.n_inputs, BALANCES.n_outputs, HIDDEN, generator=generator)
 
 
-def model(standardizer: Standardizer, likelihood: Likelihood, *, tolerance=None, sensor: bool = False):
+def model(standardizer: Standardizer, likelihood: Likelihood, *, sensor: bool = False) -> ConstrainedBNN:
     """A constrained Bayesian network with learned tolerances (and sensor noise), as the estimator builds it."""
     constraint = LinearConstraint(standardizer.B, names=BALANCES.names, outputs=BALANCES.outputs)
-    layer = ConditioningLayer(constraint, tolerance)
+    layer = ConditioningLayer(constraint)
     prior = torch.full((BALANCES.n_outputs,), -6.0), torch.full((BALANCES.n_outputs,), 3.0)
     noise = LogNormalVariance(*prior, torch.full_like(prior[0], torch.nan)) if sensor else None
     return ConstrainedBNN(network(), layer, likelihood, noise)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import itertools
-import resource
-import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import cell, textbook
+from benchmarks.memory import peak_mb
 from benchmarks.results import Result
 from benchmarks.timing import race
 from equipoise.likelihood import joint
@@ -29,12 +28,12 @@ def run(quick: bool) -> Iterator[Result]:
     p = Predictive(cell.model(standardizer, joint, sensor=True), standardizer, X, cell.BALANCES.outputs, n_draws)
     unconstrained = dataclasses.replace(p, model=ConstrainedBNN(p.model.network), standardizer=Standardizer.fit(X, Y))
 
-    calls, peaks, before = {"mean + var": _moments(p), "mean + var + ledger": _ledger(p)}, {}, _peak_mb()
+    calls, peaks, before = {"mean + var": _moments(p), "mean + var + ledger": _ledger(p)}, {}, peak_mb()
     for name, call in calls.items():  # from small to large: the peak of a process never falls
         call()
-        peaks[name] = _peak_mb()
+        peaks[name] = peak_mb()
     _check_agreement(p)
-    best = race(calls | {"bare": _bare(p), "without balances": _moments(unconstrained)}, 1.0 if quick else 60.0)
+    best = race(calls | {"bare": _bare(p), "without balances": _moments(unconstrained)}, 1.0 if quick else 45.0)
 
     sizes = {"n_draws": n_draws, "n_rows": n_rows, "n_x": 3, "n_y": 8, "m": 2, "hidden_layers": 2, "width": 64}
     title, other = f"predict {n_draws:,} × {n_rows:,}", "bare products"
@@ -113,9 +112,3 @@ def _draws(p: Predictive) -> list[PosteriorDraws]:
 
 def _inputs(p: Predictive) -> Tensor:
     return torch.as_tensor(p.standardizer.inputs(p.X), dtype=torch.float32)
-
-
-def _peak_mb() -> float:
-    """The most memory this process ever held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)

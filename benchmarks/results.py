@@ -38,13 +38,10 @@ def table(results: Sequence[Result]) -> str:
     header = ("ours", "beside", "ours [ms]", "beside [ms]", "ours / beside", "note")
     cells = [header, *(_cells(result) for result in results)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    right = {2, 3, 4}
-    lines = [
-        "| " + " | ".join(_pad(c, w, i in right) for i, (c, w) in enumerate(zip(row, widths, strict=True))) + " |"
-        for row in cells
-    ]
-    rule = "|" + "|".join("-" * (w + 1) + (":" if i in right else "-") for i, w in enumerate(widths)) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+    right = [i in (2, 3, 4) for i in range(len(header))]
+    rule = "|" + "|".join("-" * (w + 1) + (":" if r else "-") for w, r in zip(widths, right, strict=True)) + "|"
+    first, *rest = (_line(row, widths, right) for row in cells)
+    return "\n".join([first, rule, *rest])
 
 
 def save(results: Sequence[Result], path: Path, quick: bool) -> None:
@@ -69,5 +66,6 @@ def _number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def _pad(text: str, width: int, right: bool) -> str:
-    return text.rjust(width) if right else text.ljust(width)
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+    return f"| {' | '.join(padded)} |"

@@ -5,11 +5,16 @@ from torch import Tensor
 
 
 def by_cholesky(mean: Tensor, var: Tensor, B: Tensor, target: Tensor, tol_var: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance by a Cholesky factor of `S`, the gain `K` and all of `Σ_C`, `n_y × n_y` for each row."""
+    """Mean and variance, with all of `Σ_C` for the sake of its diagonal."""
+    mean, covariance = conditioned(mean, var, B, target, tol_var)
+    return mean, covariance.diagonal(dim1=-2, dim2=-1)
+
+
+def conditioned(mean: Tensor, var: Tensor, B: Tensor, target: Tensor, tol_var: Tensor) -> tuple[Tensor, Tensor]:
+    """`μ_C` and `Σ_C`, `n_y × n_y` for each row, by a Cholesky factor of `S` and the gain `K`."""
     BV, S = _covariances(var, B, tol_var)
     K = torch.cholesky_solve(BV, torch.linalg.cholesky(S)).mT
-    covariance = torch.diag_embed(var) - K @ S @ K.mT
-    return _updated(mean, K, B, target), covariance.diagonal(dim1=-2, dim2=-1)
+    return _updated(mean, K, B, target), torch.diag_embed(var) - K @ S @ K.mT
 
 
 def by_solve(mean: Tensor, var: Tensor, B: Tensor, target: Tensor, tol_var: Tensor) -> tuple[Tensor, Tensor]:

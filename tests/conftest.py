@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import jaxtyping
+import pytest
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
@@ -24,3 +26,11 @@ def pytest_configure() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def long_training():
+    """Tests that train for thousands of steps do without the executed shape annotations, which cost more than they."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -6,9 +6,9 @@ The naive side works in the *user's* units throughout, so that it also checks ev
 from dataclasses import dataclass
 
 import numpy as np
-import references
 import torch
 
+import references
 from equipoise.conditioning import ConditioningLayer
 from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint
@@ -107,35 +107,33 @@ def numbers(tensor):
     return None if tensor is None else tensor.detach().numpy()
 
 
-def components(p, *, B=None, again=False, n_draws=None):
+def components(p, *, again=False, n_draws=None):
     """Every draw at every row, `[draw][row]`, one at a time with dense matrices.
 
     Args:
-        B: Other coefficients than the constraint's own, to leave balances out.
         again: Take the second draw of the tolerances.
         n_draws: Other than that of `p`.
     """
-    s, model, result = p.standardizer, p.model, []
-    c, n_y = s.constraint, len(p.outputs)
-    x = (p.X[:, : len(s.x_mean)] - s.x_mean) / s.x_std
+    s, model, c, result = p.standardizer, p.model, p.standardizer.constraint, []
+    x = ((p.X[:, : len(s.x_mean)] - s.x_mean) / s.x_std).tolist()
     for d in range(p.n_draws if n_draws is None else n_draws):
-        draws = model.draw(p.seed, d // 32)
-        mu, v = references.network(
-            numbers(draws.weights)[[d % 32]], model.network.sizes, model.network.activation, x.tolist()
-        )
+        if d % 32 == 0:
+            block = {name: numbers(part) for name, part in vars(model.draw(p.seed, d // 32)).items()}
+        draw = {name: None if part is None else part[d % 32] for name, part in block.items()}
+        mu, v = references.network(draw["weights"][None], model.network.sizes, model.network.activation, x)
         mu, v = s.y_mean + s.y_std * mu[0], s.y_std**2 * v[0]
-        w = np.zeros(n_y) if draws.sensor_var is None else numbers(draws.sensor_var)[d % 32, 0] * s.y_std**2
+        w = np.zeros(len(s.y_std)) if draw["sensor_var"] is None else draw["sensor_var"][0] * s.y_std**2
         if model.conditioning is None:
-            empty = np.zeros(0)
-            result.append([Component(m, var, m, np.diag(var), w, empty, empty) for m, var in zip(mu, v, strict=True)])
+            none = np.zeros(0)
+            result.append([Component(mu[i], v[i], mu[i], np.diag(v[i]), w, none, none) for i in range(len(x))])
             continue
         scale = np.sqrt((c.B**2) @ s.y_std**2)  # Z2
-        r = numbers(draws.tol_var_again if again else draws.tol_var)[d % 32, 0] * scale**2
-        offset = 0.0 if draws.offset is None else numbers(draws.offset)[d % 32, 0] * scale
+        r = draw["tol_var_again" if again else "tol_var"][0] * scale**2
+        offset = 0.0 if draw["offset"] is None else draw["offset"][0] * scale
         line = []
-        for i in range(len(p.X)):
+        for i in range(len(x)):
             target = c.b - c.A @ p.X[i] + offset
-            mean, cov = references.conditioned(mu[i], v[i], c.B if B is None else B, target, r)
+            mean, cov = references.conditioned(mu[i], v[i], c.B, target, r)
             line.append(Component(mu[i], v[i], mean, cov, w, r, target))
         result.append(line)
     return result

@@ -82,7 +82,8 @@ def test_weights_follow_the_units_of_the_rows(seed, m, n, density, dependent):
     rows = 10.0 ** rng.uniform(-6, 6, m)
     first, second = find_dependence(B.astype(float)), find_dependence(rows[:, None] * B)
     ours, theirs = first.weights, second.weights * rows
-    np.testing.assert_allclose(theirs / np.abs(theirs).max(), ours / np.abs(ours).max(), atol=1e-9)
+    k = np.abs(ours).argmax()
+    np.testing.assert_allclose(theirs / theirs[k], ours / ours[k], atol=1e-9)
 
 
 @given(**sizes)
@@ -97,11 +98,11 @@ def test_the_combination_involves_only_rows_that_it_needs(seed, m, n, density, d
         assert not kept or exact_rank(B[kept]) == len(kept)
 
 
-def test_the_dependent_row_has_weight_one_and_the_first_of_several_is_named():
+def test_the_first_of_several_dependent_rows_is_the_one_that_is_told():
     B = np.array([[1.0, 1.0, 0.0], [0.0, 2.0, 1.0], [2.0, 4.0, 1.0], [1.0, 1.0, 0.0]])
     found = find_dependence(B)
     assert isinstance(found, Dependence)
-    np.testing.assert_allclose(found.weights, [-2.0, -1.0, 1.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(found.weights / found.weights[2], [-2.0, -1.0, 1.0, 0.0], atol=1e-12)
     assert found.rank == 2
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import mpmath
 import numpy as np
 import pandas as pd
 import pytest
@@ -133,15 +134,15 @@ def test_a_very_large_tolerance_leaves_the_network_untouched(make):
 @pytest.mark.parametrize("B", [DISJOINT, COUPLED], ids=["disjoint", "coupled"])
 def test_the_reduction_shrinks_as_tolerances_grow(B):
     reductions = []
-    for r in [0.0, *10.0 ** np.arange(-8.0, 9.0)]:
+    for r in [0.0, *10.0 ** np.arange(-6.0, 8.0, 2.0)]:
         p = exact(B, tolerance=variances([r] * len(B)))
         reductions.append(p.ledger().reduction / p.standardizer.y_std**2)
     steps = np.diff(reductions, axis=0)
     assert np.all(steps <= 1e-14)
-    assert np.all(steps.sum((1, 2))[6:12] < -1e-3)  # r from 1e-3 to 1e3
+    assert np.all(steps.sum((1, 2))[2:6] < -1e-3)  # r from 1e-4 to 1e4
     touched = (B != 0).any(0)
     assert np.all(reductions[0][:, touched] > 0)
-    assert np.all(reductions[-1][:, touched] < 1e-6)
+    assert np.all(reductions[-1][:, touched] < 1e-4)
 
 
 # --- Intervals --------------------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def root_quantile(mean, std, probability):
 
 def assert_quantile(mean, std, probability, x):
     """`F(x − δ) ≤ p ≤ F(x + δ)`, with δ a billionth of the mixture's own standard deviation, and rounding."""
-    delta = 2e-9 * math.sqrt(np.mean(std**2) + np.var(mean)) + 1e-14 * np.abs(x)
+    delta = 2e-9 * math.sqrt(np.mean(std**2) + np.var(mean)) + 1e-14 * np.abs(x) + 1e-200
     std = np.maximum(std, 1e-300)
     below, above = (scipy.stats.norm.cdf(x + step, mean, std).mean() for step in (-delta, delta))
     assert below <= probability + 1e-13, (below, probability)
@@ -173,7 +174,7 @@ def test_intervals_are_roots_of_the_mixtures_distribution_function(case, measure
     parts = components(p)
     mean, var = stacked(parts, "mean"), stacked(parts, "var") + (stacked(parts, "w") if measured else 0.0)
     lower, upper = (p.measured() if measured else p).interval(0.9)
-    for i, j in np.ndindex(2, 6):
+    for i, j in ((3, j) for j in range(6)):
         for got, probability in ((lower, 0.05), (upper, 0.95)):
             expected = root_quantile(mean[:, i, j], np.sqrt(var[:, i, j]), probability)
             np.testing.assert_allclose(got[i, j], expected, atol=1e-8 * p.standardizer.y_std[j], rtol=1e-10)
@@ -279,8 +280,8 @@ def test_every_draw_obeys_exact_balances_in_the_users_units(B, coefficients):
     c = np.sqrt((B**2) @ SPREADS**2)
     A = c[:, None] * np.array([[1.0, 0.0, 0.5], [0.0, -2.0, 1.0], [0.3, 0.2, 0.1]])[: len(B)]
     s = standardizer(B, A=A, known=["load"], y_mean=1e6 * SIGNS * SPREADS, y_std=SPREADS)
-    p = predictive(s, tolerance=variances(np.zeros(len(B))), rows=4, double=False)
-    y = p.sample(2_500)
+    p = predictive(s, tolerance=variances(np.zeros(len(B))), rows=8, double=False)
+    y = p.sample(1_250)
     terms = np.abs(y) @ np.abs(B).T
     assert np.all(np.abs(s.constraint.residual(p.X, y)) <= 1e-9 * terms)
     assert np.all(np.ptp(s.constraint.target(p.X), axis=0) > 0.1 * c)
@@ -296,9 +297,9 @@ def at_one_input(p, copies=640):
 @pytest.mark.parametrize("joint_samples", [True, False], ids=["joint", "diagonal"])
 @every_case
 def test_the_covariance_of_samples_is_the_covariance(case, joint_samples):
-    """640 samples from each of 64 components; five standard errors of each mean product."""
-    p = dataclasses.replace(case(), n_draws=64).measured()
-    y = at_one_input(p).sample(64, joint=joint_samples).reshape(-1, 6)
+    """640 samples from each of 32 components; five standard errors of each mean product."""
+    p = dataclasses.replace(case(), n_draws=32).measured()
+    y = at_one_input(p).sample(32, joint=joint_samples).reshape(-1, 6)
     y = (y - p.mean[0]) / p.standardizer.y_std
     products = np.einsum("dj,dk->djk", y, y)
     expected = p.covariance(joint=joint_samples)[0] / np.outer(p.standardizer.y_std, p.standardizer.y_std)
@@ -320,8 +321,8 @@ def test_the_residuals_of_samples_scatter_as_the_covariance_says(joint_samples):
 
 
 def test_with_the_papers_likelihood_samples_are_independent_given_the_draw():
-    """Each draw, 6400 samples: means, variances and correlations within 5 standard errors."""
-    p, n = exact(likelihood=marginal), 6400
+    """Each draw, 1600 samples: means, variances and correlations within 5 standard errors."""
+    p, n = exact(likelihood=marginal), 1600
     y = at_one_input(p, n).sample(2)
     for d, (c, *_) in enumerate(components(p, n_draws=2)):
         assert np.all(np.abs(y[d].mean(0) - c.mean) < 5 * np.sqrt(c.var / n))
@@ -398,12 +399,18 @@ def test_without_sensor_noise_measured_and_true_coincide(case):
         ([1.0, 1.0, NAN, 1.0, 1.0, 1.0], "negative or missing"),
         (np.ones((3, 6)), r"\(3, 6\)"),
         (np.ones((1, 4, 6)), r"\(1, 4, 6\)"),
-        (np.full(6, np.inf), "inf"),
     ],
 )
 def test_sensor_noise_of_a_wrong_shape_or_sign_is_refused(sensor_std, complaint):
     with pytest.raises(ValueError, match=f"sensor_std must.*{complaint}"):
         exact().measured(sensor_std)
+
+
+def test_a_fit_with_sensors_per_row_asks_for_those_of_the_new_rows():
+    p = dataclasses.replace(exact(), sensors_per_row=True)
+    with pytest.raises(ValueError, match=r"given per training row.*\(6,\) or \(4, 6\)"):
+        p.measured()
+    np.testing.assert_allclose(p.measured(np.ones(6)).var, p.var + 1.0, rtol=1e-12)
 
 
 # --- Densities --------------------------------------------------------------------------------------------------------
@@ -413,12 +420,10 @@ def naive_log_prob(p, Y, sensor_var=None):
     """P1 with one dense multivariate normal per draw and row; unmeasured outputs are left out by hand."""
     parts = components(p)
     result = np.empty((p.n_draws, len(Y)))
-    for (d, i), y in ((index, Y[index[1]]) for index in np.ndindex(result.shape)):
+    for d, i in np.ndindex(result.shape):
         c, seen = parts[d][i], np.flatnonzero(~np.isnan(Y[i]))
         cov = c.cov + np.diag(c.w if sensor_var is None else np.broadcast_to(sensor_var, Y.shape)[i])
-        if p.model.likelihood is marginal:
-            cov = cov * np.eye(len(y))
-        result[d, i] = gaussian_log_pdf(y[seen], c.mean[seen], cov[np.ix_(seen, seen)])
+        result[d, i] = gaussian_log_pdf(Y[i, seen], c.mean[seen], cov[np.ix_(seen, seen)])
     return logsumexp(result, axis=0) - math.log(p.n_draws)
 
 
@@ -495,13 +500,30 @@ def subspace_log_prob(p, Y, exact_rows):
 
 
 @pytest.mark.parametrize("B", [DISJOINT, COUPLED], ids=["disjoint", "coupled"])
-@pytest.mark.parametrize("units", [1.0, 1e-3, 1e4], ids=["own", "small", "large"])
+@pytest.mark.parametrize("units", [1.0, 1e-9, 1e4, 1e9], ids=["own", "small", "large", "very large"])
 def test_on_the_subspace_of_exact_balances_the_density_is_per_length_in_the_users_units(B, units):
     y_std = units * np.array([1.0, 0.01, 3.0, 30.0, 0.4, 100.0])
     s = standardizer(B, y_mean=y_std, y_std=y_std)
     p = predictive(s, tolerance=variances(np.zeros(len(B))))
     Y = p.sample(1)[0]
     np.testing.assert_allclose(p.log_prob(Y), subspace_log_prob(p, Y, range(len(B))), atol=1e-6)
+
+
+@pytest.mark.parametrize("B", [DISJOINT, COUPLED], ids=["disjoint", "coupled"])
+def test_on_the_subspace_the_density_is_right_if_units_differ_by_ten_decades(B):
+    """`y = y_p + diag(s) N u` with an orthonormal N: a density of u, divided by `√det(Nᵀ diag(s²) N)` in 50 digits."""
+    s = standardizer(B / SPREADS, y_mean=SPREADS, y_std=SPREADS)
+    p = predictive(s, tolerance=variances(np.zeros(len(B))))
+    Y, N = p.sample(1)[0], scipy.linalg.null_space(s.B)
+    with mpmath.workdps(50):
+        stretched = mpmath.matrix((SPREADS[:, None] * N).tolist())
+        volume = 0.5 * float(mpmath.log(mpmath.det(stretched.T * stretched)))
+    M, unit = N.T / SPREADS, np.outer(SPREADS, SPREADS)
+    result = np.empty((p.n_draws, len(Y)))
+    for d, line in enumerate(components(p)):
+        for i, c in enumerate(line):
+            result[d, i] = gaussian_log_pdf(M @ Y[i], M @ c.mean, N.T @ (c.cov / unit) @ N)
+    np.testing.assert_allclose(p.log_prob(Y), logsumexp(result, axis=0) - math.log(p.n_draws) - volume, atol=1e-6)
 
 
 @pytest.mark.parametrize("tolerances", [(0.0, NAN, NAN), (NAN, 0.0, 0.0), (0.0, 0.2, 0.0)])
@@ -538,14 +560,31 @@ def test_off_the_subspace_the_density_is_zero_in_any_units():
         assert np.array_equal(np.isneginf(p.log_prob(Z)), [False, True, False, False])
 
 
-@pytest.mark.parametrize("missing", [[0], [3], [0, 3], [0, 5], [3, 4, 5], [0, 1, 2]])
-def test_an_exact_balance_with_a_missing_output_is_no_restriction_on_the_others(missing):
-    """A missing output is integrated out of the density on the subspace of all exact balances."""
+@pytest.mark.parametrize("missing", [[0], [1], [4], [0, 3], [1, 2], [0, 5], [3, 4, 5], [0, 1, 2]])
+def test_a_missing_output_is_integrated_out_of_the_density_on_the_subspace(missing):
+    """Outputs 1, 2 and 4 are in two exact balances each: without them, what is left of the two is still exact."""
     s = standardizer(COUPLED, y_std=[1.0, 0.1, 3.0, 3.0, 0.4, 10.0])
     p = predictive(s, tolerance=variances(np.zeros(3)))
     Y = p.sample(1)[0]
     Y[:, missing] = NAN
     np.testing.assert_allclose(p.log_prob(Y), density_of_the_measured(p, Y), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [1.0, 1e-3, 1e-7])
+def test_a_missing_output_with_a_small_share_of_its_balance_still_leaves_room(share):
+    """`y₀ = y₁ + y₂`, y₂ missing and far smaller: Bayes' rule for `(y₀, y₁)`, with `y₂ = y₀ − y₁ − t` inserted."""
+    p = predictive(
+        standardizer([[1.0, -1.0, -1.0]], y_mean=[0.3, 0.3, 0.0], y_std=[1.0, 1.0, share]), tolerance=variances([0.0])
+    )
+    Y = p.sample(1)[0]
+    Y[:, 2] = NAN
+    result = np.empty((p.n_draws, len(Y)))
+    for d, line in enumerate(components(p)):
+        for i, c in enumerate(line):
+            y = np.array([Y[i, 0], Y[i, 1], Y[i, 0] - Y[i, 1] - c.target[0]])
+            evidence = scipy.stats.norm.logpdf(c.target[0], c.mu[0] - c.mu[1] - c.mu[2], math.sqrt(c.v.sum()))
+            result[d, i] = scipy.stats.norm.logpdf(y, c.mu, np.sqrt(c.v)).sum() - evidence
+    np.testing.assert_allclose(p.log_prob(Y), logsumexp(result, axis=0) - math.log(p.n_draws), atol=1e-6)
 
 
 def density_of_the_measured(p, Y):
@@ -731,5 +770,5 @@ def test_measured_values_miss_exact_balances_by_their_sensor_noise():
 
 def test_residuals_need_balances():
     for ask in (plain().residual_of_means, lambda: plain().residual_of_samples(3)):
-        with pytest.raises(ValueError, match="Residuals need balances.*without a constraint"):
+        with pytest.raises(ValueError, match=r"Residuals need balances.*without a constraint"):
             ask()

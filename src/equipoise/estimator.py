@@ -124,16 +124,17 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.model_ = self._build(X, Y, obeyed, sensor_var, precision)
         self._check_exact_balances(X, Y, obeyed, sensor_var, precision)
         rows = self._rows(X, Y, sensor_var)
+        trained_on = rows.take(torch.as_tensor(train_rows)).to(self._device)
         self.history_ = train(
             self.model_,
-            rows.take(torch.as_tensor(train_rows)).to(self._device),
+            trained_on,
             rows.take(torch.as_tensor(held_out)).to(self._device) if len(held_out) else None,
             self._plan(),
             seed=self.seed_,
             checkpoint=self.checkpoint,
             verbose=bool(self.verbose),
         )
-        self._summarise(X, Y, rows, obeyed, precision)
+        self._summarise(X, Y, trained_on, obeyed, precision)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -157,7 +158,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         wrap = frames.in_kind(X, self.output_names_)
         X = self._inputs(X, reset=False)
         return Predictive(
-            self.model_, self.standardizer_, X, self.output_names_, self.n_draws, derived_seed(self.seed_, 7), wrap=wrap
+            self.model_,
+            self.standardizer_,
+            X,
+            self.output_names_,
+            self.n_draws,
+            derived_seed(self.seed_, 7),
+            sensors_per_row=self._sensors_per_row,
+            wrap=wrap,
         )
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -186,9 +194,10 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         columns = frames.columns_of(y) or ((y.name,) if isinstance(getattr(y, "name", None), str) else ())
         y = frames.select(y, self._named_outputs(), "y")
         X = self._inputs(X, reset=True)
-        Y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite="allow-nan", input_name="y")
+        checks: Any = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
+        Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
         precision = float(np.finfo(Y.dtype).eps) if Y.dtype.kind == "f" else float(np.finfo(float).eps)
-        Y = check_array(Y, ensure_2d=False, dtype=np.float64, ensure_all_finite="allow-nan", input_name="y")
+        Y = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
         check_consistent_length(X, Y)
         self._single = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
@@ -203,7 +212,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _inputs(self, X: Any, reset: bool) -> Array:
         if self.constraint is not None and self.constraint.n_columns:
             X = frames.select(X, self.constraint.columns, "X")
-        return validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+        checked = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+        return np.asarray(checked)
 
     def _named_outputs(self) -> tuple[str, ...]:
         return () if self.constraint is None else self.constraint.outputs
@@ -237,12 +247,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _rows(self, X: Array, Y: Array, sensor_var: Array | None) -> Rows:
         s = self.standardizer_
-        per_row = sensor_var is not None and sensor_var.ndim == 2
+        per_row = None
+        if sensor_var is not None and sensor_var.ndim == 2:
+            per_row = torch.as_tensor(sensor_var / s.y_std**2)
         return Rows(
             torch.as_tensor(s.inputs(X), dtype=torch.float32),
             torch.as_tensor(s.outputs(Y)),
             None if self.constraint_ is None else torch.as_tensor(s.target(X)),
-            torch.as_tensor(sensor_var / s.y_std**2) if per_row else None,
+            per_row,
         )
 
     # ------------------------------------------------------------------ model
@@ -297,14 +309,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if c is None or layer is None or self.likelihood != "joint":
             return
         exact = (layer.tolerance.median() == 0).cpu().numpy()
-        noisy = np.zeros(c.n_outputs, bool) if sensor_var is None else np.isnan(sensor_var) | (sensor_var > 0)
-        noisy = noisy.any(0) if noisy.ndim == 2 else noisy
+        noisy = np.zeros((1, c.n_outputs), bool) if sensor_var is None else ~(np.atleast_2d(sensor_var) == 0)
+        noisy = noisy.any(0)
         for k in np.flatnonzero(exact & ~obeyed & ~((c.B != 0) & noisy).any(1)):
             worst = np.nanmax(np.abs(c.residual(X, Y)[:, k]), initial=0.0)
             if worst > max(1e-9, 64 * precision) * np.nanmax(c.magnitude(X, Y)[:, k], initial=0.0):
                 raise ValueError(
                     f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
-                    f"by up to {worst:.3g}{' ' + c.units[k] if c.units[k] else ''}. Give its outputs a sensor_std "
+                    f"by up to {worst:.3g} {c.units[k] or ''}. Give its outputs a sensor_std "
                     "(or 'learn'), or the balance a tolerance."
                 )
 
@@ -339,13 +351,15 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                     f"The outputs are {', '.join(map(repr, self.output_names_))}."
                 )
             said = [_sensor_number(said.get(name, "learn"), name) for name in self.output_names_]
-        std = np.asarray(said, dtype=float)
-        if std.shape not in ((n_y,), Y.shape) or (std < 0).any() or np.isinf(std).any():
-            raise ValueError(
-                f"sensor_std must hold finite standard deviations ≥ 0 of shape ({n_y},) or {Y.shape}, "
-                f"but got shape {std.shape}{', with negative or infinite values' if std.size else ''}."
-            )
-        return std
+        else:
+            said = np.asarray(said, dtype=float)
+            if said.shape not in ((n_y,), Y.shape):
+                shapes = f"({n_y},), one per output, or {Y.shape}, one per row and output"
+                raise ValueError(f"sensor_std must have shape {shapes}, but got {said.shape}.")
+            if not (np.isfinite(said) & (said >= 0)).all():
+                bad = said[~(np.isfinite(said) & (said >= 0))][0]
+                raise ValueError(f"sensor_std must hold finite standard deviations ≥ 0, but got {bad}.")
+        return np.asarray(said, dtype=float)
 
     def _sensor_posterior(self, Y: Array, sensor_var: Array | None, precision: float) -> LogNormalVariance | None:
         if sensor_var is None or sensor_var.ndim == 2:
@@ -356,12 +370,19 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return LogNormalVariance(torch.full_like(fixed, prior.mean), torch.full_like(fixed, prior.std), fixed, floor)
 
     def _summarise(self, X: Array, Y: Array, rows: Rows, obeyed: NDArray[np.bool_], precision: float) -> None:
-        self.sensor_std_ = trust.sensor_table(self.model_, self.standardizer_, self.output_names_)
+        """What was learned of balances and sensors, in the user's units."""
+        model, standardizer = self.model_, self.standardizer_
+        self._sensors_per_row = rows.sensor_var is not None
+        if rows.sensor_var is not None:
+            sensor_var = rows.sensor_var.mean(0).cpu().numpy()
+        else:
+            sensor_var = np.zeros(Y.shape[1]) if model.sensor is None else model.sensor.median().detach().cpu().numpy()
+        self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
         taught, systematic = [], []
         if self.constraint_ is not None:
-            taught = trust.lessons(self.model_, rows.to(self._device), derived_seed(self.seed_, 6))
+            taught = trust.lessons(model, rows, derived_seed(self.seed_, 6))
             systematic = trust.residuals(self.constraint_, X, Y, 64 * precision)
-        self.tolerances_ = trust.tolerance_table(self.model_, self.standardizer_, taught, systematic, obeyed)
+        self.tolerances_ = trust.tolerance_table(model, standardizer, taught, systematic, obeyed, sensor_var)
 
     # ------------------------------------------------------------------ parameters
 
@@ -387,12 +408,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
             raise ValueError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
         widths = list(self.hidden)
-        if not all(isinstance(width, numbers.Integral) and width > 0 for width in widths):
+        if not all(isinstance(width, numbers.Integral) and int(width) > 0 for width in widths):
             raise ValueError(f"hidden must hold positive whole numbers, but got {self.hidden!r}.")
-        for name, lower in (("n_draws", 1), ("max_epochs", 1)):
+        for name in ("n_draws", "max_epochs"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, numbers.Integral) and value >= lower):
-                raise ValueError(f"{name} must be a whole number of at least {lower}, but got {value!r}.")
+            if value is not None and not (isinstance(value, numbers.Integral) and int(value) >= 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, but got {value!r}.")
         if not (isinstance(self.prior_std, numbers.Real) and 0 < float(self.prior_std) < math.inf):
             raise ValueError(f"prior_std must be a positive number, but got {self.prior_std!r}.")
         if not 0 <= self.validation_fraction < 1:

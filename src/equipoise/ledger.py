@@ -35,7 +35,7 @@ class Ledger:
         shift: `Var[Δ]`, spread of what conditioning does to the mean.
         interaction: `2 Cov[μ, Δ]`; negative where conditioning undoes disagreement.
         sensor: `E[w]` for measured values, 0 for true ones.
-        tolerance_share: `E_θ[Var_r μ_C]` (D2), part of `shift + interaction`, not a term of its own.
+        tolerance_share: `E_θ[Var_r μ_C]` (D2), part of `shift`, not a term of its own.
         lost_without: Per balance, the reduction lost if it alone were left out (D4), shape `(m, n, n_y)`.
         outputs, balances: Their names.
         baseline: Variance of a separately trained network without balances, where one was given.
@@ -116,7 +116,7 @@ class LedgerAccumulator:
     def add(
         self,
         gaussian: DiagonalGaussian | ConditionedGaussian,
-        again: ConditionedGaussian | None,
+        again: DiagonalGaussian | ConditionedGaussian | None,
         sensor_var: Tensor | float,
     ) -> None:
         """A block of draws on axis 0; `again` is the same block with a second draw of the tolerances."""

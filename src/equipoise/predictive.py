@@ -29,6 +29,7 @@ from equipoise.subspace import exact_directions, log_volume
 from equipoise.variational import DRAW_BLOCK
 
 Array = NDArray[np.float64]
+AnyGaussian = DiagonalGaussian | ConditionedGaussian
 ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
 CACHE_BYTES = 2**23  # one chunk's activations stay about this small
 DRAWS_BYTES = 2**28  # posterior draws are kept in memory up to here, and made anew beyond
@@ -50,6 +51,7 @@ class Predictive:
         n_draws: Posterior draws that moments and intervals are averaged over.
         seed: Which draws.
         sensor_var: None for true values; for measured ones "model", or given variances in squared user units.
+        sensors_per_row: Whether the fit's sensor noise was given per training row, so that new rows need their own.
         wrap: Puts an `(n, n_y)` result into the form the user's inputs came in.
     """
 
@@ -60,6 +62,7 @@ class Predictive:
     n_draws: int = 256
     seed: int = 0
     sensor_var: str | Array | None = None
+    sensors_per_row: bool = False
     wrap: Callable[[Array], Any] = field(default=_identity, repr=False)
 
     def measured(self, sensor_std: ArrayLike | None = None) -> "Predictive":
@@ -70,9 +73,14 @@ class Predictive:
                 None.
         """
         if sensor_std is None:
+            if self.sensors_per_row:
+                raise ValueError(
+                    "The fit's sensor_std was given per training row, so measured() needs the new rows' own, but got "
+                    f"None. Pass sensor_std of shape ({len(self.outputs)},) or ({len(self.X)}, {len(self.outputs)})."
+                )
             return dataclasses.replace(self, sensor_var="model")
         std = np.asarray(sensor_std, dtype=float)
-        if std.shape[-1:] != (len(self.outputs),) or not np.all(std >= 0):
+        if std.shape not in ((len(self.outputs),), (len(self.X), len(self.outputs))) or not np.all(std >= 0):
             raise ValueError(
                 f"sensor_std must hold one standard deviation ≥ 0 for each of {', '.join(map(repr, self.outputs))}, "
                 f"but got shape {std.shape}{'' if np.all(std >= 0) else ' with negative or missing values'}."
@@ -158,8 +166,9 @@ class Predictive:
         for rows in self._chunks(bytes_per_row=24 * DRAW_BLOCK * len(self.outputs) ** 2):
             means, total, count = [], 0.0, 0
             for gaussian, w, _ in self._components(rows):
-                full = joint and isinstance(gaussian, ConditionedGaussian)
-                inner = gaussian.covariance() if full else torch.diag_embed(gaussian.var)
+                inner = torch.diag_embed(gaussian.var)
+                if joint and isinstance(gaussian, ConditionedGaussian):
+                    inner = gaussian.covariance()
                 total = total + (inner + torch.diag_embed(torch.as_tensor(w).expand_as(gaussian.var))).sum(0)
                 means.append(gaussian.mean)
                 count += len(gaussian.mean)
@@ -219,7 +228,7 @@ class Predictive:
 
     def _components(
         self, rows: slice, again: bool = False
-    ) -> Iterator[tuple[DiagonalGaussian | ConditionedGaussian, Tensor | float, ConditionedGaussian | None]]:
+    ) -> Iterator[tuple[AnyGaussian, Tensor | float, AnyGaussian | None]]:
         """Conditioned Gaussians `(draws, rows, n_y)`, sensor variances, and the same with a second tolerance draw."""
         x, target = self._inputs(rows)
         for start, draws in self._draws(self.n_draws):
@@ -340,7 +349,8 @@ def _first(draws: PosteriorDraws, n: int) -> PosteriorDraws:
     """The first n draws of a block."""
     if n >= len(draws.weights):
         return draws
-    return PosteriorDraws(*(None if part is None else part[:n] for part in dataclasses.astuple(draws)))
+    parts = (getattr(draws, field.name) for field in dataclasses.fields(draws))
+    return PosteriorDraws(*(None if part is None else part[:n] for part in parts))  # type: ignore[arg-type]
 
 
 def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int = 80) -> Tensor:

@@ -75,12 +75,15 @@ def _dense_singular_log_prob(operator: BalanceOperator, left, var, tol_var, roun
 def exact_directions(
     B: Float[Tensor, "... m n_y"], hard: Bool[Tensor, "... m"], uncertain: Bool[Tensor, "... n_y"]
 ) -> Float[Tensor, "... m m"]:
-    """Projector P onto combinations λ of the hard rows in which nothing uncertain is left, `λᵀ B_uncertain = 0`."""
+    """Projector P onto combinations λ of the hard rows in which nothing uncertain is left, `λᵀ B_uncertain = 0`.
+
+    Rows of `B` have length 1 or less, so that an eigenvalue below 1e-12 is zero.
+    """
     shape = batch_shape(B[..., 0], hard, uncertain)
     keep = (hard.unsqueeze(-1) & hard.unsqueeze(-2)).to(B.dtype)
     gram = (B * uncertain.to(B.dtype).unsqueeze(-2)) @ B.mT * keep + torch.diag_embed((~hard).to(B.dtype))
     values, vectors = torch.linalg.eigh(gram.expand(*shape, *gram.shape[-2:]))
-    vectors = vectors * (values < 1e-12 * values.amax(-1, keepdim=True)).to(B.dtype).unsqueeze(-2)
+    vectors = vectors * (values < 1e-12).to(B.dtype).unsqueeze(-2)
     return vectors @ vectors.mT
 
 

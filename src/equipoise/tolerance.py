@@ -48,7 +48,7 @@ class TolerancePrior:
 
 
 Tolerance = Any
-"""None, a number, a `TolerancePrior`, or a mapping from balance names to these; checked with a message, so loose here."""
+"""None, a number, a `TolerancePrior`, or a mapping from balance names to these; loose here, checked with a message."""
 
 
 class LogNormalVariance(nn.Module):
@@ -95,7 +95,7 @@ class LogNormalVariance(nn.Module):
         return self.at(self.loc + self.std * noise)
 
     def median(self) -> Float[Tensor, " k"]:
-        """`exp(E[ρ])`."""
+        """`exp(E[ρ])`, and the floor."""
         return self.at(self.loc)
 
     def kl_terms(self) -> Float[Tensor, " k"]:
@@ -111,12 +111,15 @@ class LogNormalVariance(nn.Module):
 
 
 class GaussianOffset(nn.Module):
-    """Offsets `δ` of the balances, `A x + B y = b + δ`: prior `N(0, 1)` in units of `c_k`, posterior `N(loc, std²)`."""
+    """Offsets `δ` of the balances, `A x + B y = b + δ`: prior `N(0, 1)` in units of `c_k`, posterior `N(loc, std²)`.
+
+    The posterior starts at the prior.
+    """
 
     def __init__(self, n_balances: int):
         super().__init__()
         self.loc = nn.Parameter(torch.zeros(n_balances, dtype=torch.float64))
-        self.log_std = nn.Parameter(torch.full((n_balances,), -2.0, dtype=torch.float64))
+        self.log_std = nn.Parameter(torch.zeros(n_balances, dtype=torch.float64))
 
     @property
     def std(self) -> Float[Tensor, " m"]:

@@ -143,8 +143,9 @@ class _Run:
         """Continue from an earlier `state`."""
         if state is None:
             return
-        progress = dict(state["progress"])
-        self.progress = _Progress(**(progress | {"history": History(**progress["history"])}))
+        progress: dict = state["progress"]
+        parts: dict = progress | {"history": History(**progress["history"])}
+        self.progress = _Progress(**parts)
         self.model.load_state_dict(state["model"])
         self.optimizer = self._new_optimizer()
         self.optimizer.load_state_dict(state["optimizer"])
@@ -182,7 +183,7 @@ class _Run:
             for i, index in enumerate(batches)
         ]
         sizes = torch.tensor([len(index) for index in batches], dtype=torch.float64)
-        record = {"epoch": len(progress.history.epochs), "phase": progress.phase}
+        record: dict = {"epoch": len(progress.history.epochs), "phase": progress.phase}
         record |= self._summary(torch.stack(parts).double().cpu(), sizes)
         record["validation"] = self._validate(record)
         record["seconds"] = time.perf_counter() - clock
@@ -203,7 +204,7 @@ class _Run:
             elbo = self.model.negative_elbo(batch, len(self.rows), generator)
             value, loss = elbo.nll, elbo.per_row(min(1.0, fraction / max(self.plan.kl_warmup, 1e-9)))
         if not bool(torch.isfinite(loss)):
-            raise TrainingError(self._not_finite(loss))
+            raise TrainingError(self._not_finite(float(loss.detach())))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.network.parameters(), self.plan.max_grad_norm)
         self.optimizer.step()
@@ -216,7 +217,7 @@ class _Run:
         if self.progress.phase == "means":
             return {"mse": mean}
         model = self.model
-        record = {"nll": mean, "kl_weights": float(model.network.posterior.kl())}
+        record: dict = {"nll": mean, "kl_weights": float(model.network.posterior.kl())}
         if model.conditioning is not None:
             q = model.conditioning.tolerance
             record |= {"kl_tolerance": q.kl_terms().tolist(), "rho_mean": q.loc.tolist(), "rho_std": q.std.tolist()}
@@ -300,10 +301,10 @@ class _Run:
     def _generator(self, *key: int) -> torch.Generator:
         return torch.Generator(self.rows.x.device).manual_seed(derived_seed(self.seed, *map(int, key)))
 
-    def _not_finite(self, loss) -> str:
+    def _not_finite(self, loss: float) -> str:
         progress = self.progress
         return (
-            f"The training loss must stay finite, but got {float(loss)} in epoch {progress.epoch} of the "
+            f"The training loss must stay finite, but got {loss} in epoch {progress.epoch} of the "
             f"'{progress.phase}' phase. Lower the learning rate, or look for extreme values in the data."
         )
 

@@ -13,7 +13,7 @@ from equipoise.constraints import LinearConstraint
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.scaling import Standardizer
-from equipoise.tolerance import Lesson, Residual, log_normal_moments, verdict
+from equipoise.tolerance import GaussianOffset, Lesson, LogNormalVariance, Residual, log_normal_moments, verdict
 
 Array = NDArray[np.float64]
 LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost
@@ -48,6 +48,12 @@ def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13)
 
     The other tolerances stay at their medians. All values of `ρ` share the same weight draws and rows, so that their
     differences carry no sampling noise.
+
+    Args:
+        model: Fitted.
+        rows: The rows it was trained on; many are thinned evenly.
+        seed: Which weight draws.
+        grid_points: Values of `ρ` over prior mean ± 3 sd.
     """
     layer = model.conditioning
     if layer is None:
@@ -55,7 +61,7 @@ def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13)
     q, learned = layer.tolerance, layer.tolerance.learned.tolist()
     n_draws = 4
     n_rows = int(min(len(rows), max(64, LESSON_WORK // (n_draws * grid_points * max(1, sum(learned)) ** 2))))
-    subset = rows.take(slice(0, n_rows))
+    subset = rows.take(torch.linspace(0, len(rows) - 1, n_rows, device=rows.x.device).round().long())
     draws = model.draw(seed, 0)
     gaussian = model.network.at(draws.weights[:n_draws], subset.x)
     expected = _ExpectedLogLikelihood(model, gaussian, subset, len(rows) / n_rows)
@@ -82,7 +88,7 @@ class _ExpectedLogLikelihood:
         return self.factor * float(model.likelihood(conditioned, self.rows.y, w).mean(0).sum())
 
 
-def _lesson(expected: _ExpectedLogLikelihood, q, k: int, grid_points: int) -> Lesson:
+def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int) -> Lesson:
     prior_mean, prior_std = float(q.prior_mean[k]), float(q.prior_std[k])
     loc, std = float(q.loc[k]), float(q.std[k])
 
@@ -108,8 +114,17 @@ def tolerance_table(
     taught: list[Lesson | None],
     systematic: list[Residual],
     obeyed_to_rounding: NDArray[np.bool_],
+    sensor_var: Array,
 ) -> pd.DataFrame:
-    """One row per balance: its tolerance in its own unit and relative, what the data taught it, and its residual."""
+    """One row per balance: its tolerance in its own unit and relative, what the data taught it, and its residual.
+
+    Args:
+        model, standardizer: Fitted.
+        taught: From `lessons`.
+        systematic: From `residuals`.
+        obeyed_to_rounding: Which balances the data obey to rounding.
+        sensor_var: `w` in standardized units, the average where it differs per row, shape `(n_y,)`.
+    """
     layer, constraint = model.conditioning, standardizer.constraint
     if layer is None or constraint is None:
         return pd.DataFrame()
@@ -120,7 +135,7 @@ def tolerance_table(
     for k, name in enumerate(constraint.names):
         record = {"balance": name, "unit": constraint.units[k]}
         record |= _tolerance_record(layer.tolerance, k, float(standardizer.row_scale[k]))
-        if obeyed_to_rounding[k]:
+        if obeyed_to_rounding[k] and record["kind"] == "exact":
             record["kind"] = "exact to rounding"
         kl, lesson = record["kl"], taught[k] if taught else None
         record["information"] = math.nan if lesson is None else lesson.information
@@ -131,12 +146,12 @@ def tolerance_table(
         record["note"] = _note(record, systematic[k], constraint.units[k])
         record |= {f"residual_{key}": value for key, value in asdict(systematic[k]).items()}
         record |= _offset_record(layer.offset, k, float(standardizer.row_scale[k]))
-        record["noise_std"] = _noise_std(model, standardizer, k)
+        record["noise_std"] = _noise_std(layer.tolerance, standardizer, sensor_var, k)
         records.append(record)
     return pd.DataFrame(records).set_index("balance")
 
 
-def _tolerance_record(q, k: int, scale: float) -> dict:
+def _tolerance_record(q: LogNormalVariance, k: int, scale: float) -> dict:
     """μ_ρ, σ_ρ, moments of r (true and the paper's), √r with its 95 % interval; in the balance's own unit."""
     if not bool(q.learned[k]):
         r = float(q.fixed[k]) * scale**2
@@ -167,19 +182,16 @@ def _tolerance_record(q, k: int, scale: float) -> dict:
     }
 
 
-def _offset_record(offset, k: int, scale: float) -> dict:
+def _offset_record(offset: GaussianOffset | None, k: int, scale: float) -> dict:
     if offset is None:
         return {"offset": 0.0, "offset_std": 0.0}
     return {"offset": float(offset.loc[k].detach()) * scale, "offset_std": float(offset.std[k].detach()) * scale}
 
 
-@torch.no_grad()
-def _noise_std(model: ConstrainedBNN, standardizer: Standardizer, k: int) -> float:
+def _noise_std(q: LogNormalVariance, standardizer: Standardizer, sensor_var: Array, k: int) -> float:
     """`√(Σ_j B_kj² w_j + r_k)`, the only part of the split that one balance identifies, in its own unit."""
-    layer = model.conditioning
-    r = float(layer.tolerance.median()[k])  # type: ignore[union-attr]
-    w = 0.0 if model.sensor is None else float((standardizer.B[k] ** 2 * model.sensor.median().cpu().numpy()).sum())
-    return math.sqrt(r + w) * float(standardizer.row_scale[k])
+    w = float((standardizer.B[k] ** 2 * sensor_var).sum())
+    return math.sqrt(float(q.median()[k].detach()) + w) * float(standardizer.row_scale[k])
 
 
 def _note(record: dict, residual: Residual, unit: str | None) -> str:
@@ -195,19 +207,18 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
     return "; ".join(notes)
 
 
-def sensor_table(model: ConstrainedBNN, standardizer: Standardizer, outputs: tuple[str, ...]) -> pd.DataFrame:
+def sensor_table(
+    model: ConstrainedBNN, standardizer: Standardizer, outputs: tuple[str, ...], sensor_var: Array
+) -> pd.DataFrame:
     """One row per output: its sensor's standard deviation in the output's unit, with a 95 % interval if learned."""
-    q = model.sensor
+    q, index = model.sensor, pd.Index(outputs, name="output")
+    std = np.sqrt(sensor_var) * standardizer.y_std
     if q is None:
-        zero = np.zeros(len(outputs))
-        columns = {"std": zero, "lower": zero, "upper": zero, "kl": zero, "kind": ["none"] * len(outputs)}
-        return pd.DataFrame(columns, index=pd.Index(outputs, name="output"))
+        kind = np.where(std > 0, "given per row", "none")
+        return pd.DataFrame({"std": std, "lower": std, "upper": std, "kl": 0.0, "kind": kind}, index=index)
     with torch.no_grad():
-        at = {name: q.at(q.loc + shift * q.std).sqrt().cpu().numpy() for name, shift in _SHIFTS.items()}
-        kl, learned, fixed = q.kl_terms().cpu().numpy(), q.learned.cpu().numpy(), q.fixed.cpu().numpy()
-    kind = np.where(learned, "learned", np.where(fixed > 0, "given", "none"))
-    columns = {name: value * standardizer.y_std for name, value in at.items()} | {"kl": kl, "kind": kind}
-    return pd.DataFrame(columns, index=pd.Index(outputs, name="output"))
-
-
-_SHIFTS = {"std": 0.0, "lower": -1.96, "upper": 1.96}
+        lower, upper = (q.at(q.loc + shift * q.std).sqrt().cpu().numpy() for shift in (-1.96, 1.96))
+        kl, learned = q.kl_terms().cpu().numpy(), q.learned.cpu().numpy()
+    kind = np.where(learned, "learned", np.where(std > 0, "given", "none"))
+    scaled = {"std": std, "lower": lower * standardizer.y_std, "upper": upper * standardizer.y_std}
+    return pd.DataFrame(scaled | {"kl": kl, "kind": kind}, index=index)

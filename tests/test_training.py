@@ -1,0 +1,237 @@
+"""Training: the same bits again, after a kill too; stopping; schedules; the remedy for heteroscedastic collapse."""
+
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from equipoise.checkpoint import TrainingError
+from equipoise.conditioning import ConditioningLayer
+from equipoise.constraints import LinearConstraint
+from equipoise.likelihood import joint, marginal
+from equipoise.model import ConstrainedBNN, Rows
+from equipoise.network import BayesianMLP
+from equipoise.tolerance import LogNormalVariance
+from equipoise.training import TrainingPlan, cosine, one_cycle, residual_var, squared_error, train
+
+SHORT = TrainingPlan(max_epochs=24, mean_epochs=8, batch_size=16)
+
+
+def data(n: int = 64, seed: int = 0) -> Rows:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 1, generator=generator) * 2 - 1
+    parts = torch.cat([torch.sin(3 * x), x], 1).double()
+    y = torch.cat([parts, parts.sum(1, keepdim=True)], 1)
+    y = y + 0.1 * torch.randn(y.shape, generator=generator, dtype=torch.float64)
+    return Rows(x, y, torch.zeros(n, 1, dtype=torch.float64))
+
+
+def constrained_model() -> ConstrainedBNN:
+    network = BayesianMLP(1, 3, (8,), "tanh", generator=torch.Generator().manual_seed(0))
+    layer = ConditioningLayer(LinearConstraint([[-1.0, -1.0, 1.0]]), offset=True)
+    sensor = LogNormalVariance(torch.full((3,), -6.0), torch.full((3,), 3.0), torch.full((3,), math.nan))
+    return ConstrainedBNN(network, layer, joint, sensor)
+
+
+def plain_model(n_outputs: int = 3, hidden=(8,)) -> ConstrainedBNN:
+    network = BayesianMLP(1, n_outputs, hidden, "tanh", generator=torch.Generator().manual_seed(0))
+    return ConstrainedBNN(network, likelihood=marginal)
+
+
+def same_bits(one: ConstrainedBNN, other: ConstrainedBNN) -> bool:
+    a, b = one.state_dict(), other.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
+    models = [constrained_model() for _ in range(3)]
+    for model, seed in zip(models, (5, 5, 6), strict=True):
+        train(model, data(), data(32, 1), SHORT, seed=seed)
+    assert same_bits(models[0], models[1])
+    assert not same_bits(models[0], models[2])
+
+
+@pytest.mark.parametrize("stop_after", [3, 8, 9, 17])
+def test_a_run_cut_short_continues_to_the_same_bits(tmp_path, monkeypatch, stop_after, long_training):
+    """Cut in the first phase, exactly between the phases, right after, and in the second phase."""
+    whole, cut = constrained_model(), constrained_model()
+    history = train(whole, data(), data(32, 1), SHORT, seed=5)
+    file = tmp_path / "run.ckpt"
+    from equipoise import training
+
+    epochs = training._Run.epochs
+    with monkeypatch.context() as patch:
+
+        def interrupted(self):
+            for i, record in enumerate(epochs(self)):
+                yield record
+                if i + 1 == stop_after:
+                    raise KeyboardInterrupt
+
+        patch.setattr(training._Run, "epochs", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(cut, data(), data(32, 1), SHORT, seed=5, checkpoint=file, checkpoint_seconds=0.0)
+    resumed = constrained_model()
+    again = train(resumed, data(), data(32, 1), SHORT, seed=5, checkpoint=file, checkpoint_seconds=0.0)
+    assert same_bits(whole, resumed)
+    assert [e["validation"] for e in again.epochs] == [e["validation"] for e in history.epochs]
+    assert again.best_epoch == history.best_epoch
+
+
+KILLED = """
+import sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[1])
+from test_training import KILL_PLAN, constrained_model, data, train
+model = constrained_model()
+train(model, data(), data(32, 1), KILL_PLAN, seed=5, checkpoint=sys.argv[2], checkpoint_seconds=0.0)
+torch.save(model.state_dict(), sys.argv[3])
+"""
+KILL_PLAN = TrainingPlan(max_epochs=60, mean_epochs=20, batch_size=16)
+
+
+def test_a_process_killed_at_a_random_step_resumes_to_identical_weights(tmp_path, long_training):
+    file, out = tmp_path / "run.ckpt", tmp_path / "resumed.pt"
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(file), str(out)]
+    process = subprocess.Popen(command)
+    while not file.exists() and process.poll() is None:  # bounded: the run ends by itself
+        time.sleep(0.005)
+    time.sleep(np.random.default_rng().uniform(0.0, 0.3))  # truly any moment: whatever it is, the end must be the same
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    subprocess.run(command, check=True)
+    whole = constrained_model()
+    train(whole, data(), data(32, 1), KILL_PLAN, seed=5)
+    resumed, expected = torch.load(out, weights_only=True), whole.state_dict()
+    assert resumed.keys() == expected.keys()
+    assert all(torch.equal(resumed[name], expected[name]) for name in expected)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, long_training):
+    file = tmp_path / "run.ckpt"
+    first, second = constrained_model(), constrained_model()
+    history = train(first, data(), data(32, 1), SHORT, checkpoint=file)
+    again = train(second, data(), data(32, 1), SHORT, checkpoint=file)
+    assert same_bits(first, second)
+    assert len(again.epochs) == len(history.epochs) == 24
+
+
+@pytest.mark.parametrize("change", ["data", "seed", "plan"])
+def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, long_training):
+    file = tmp_path / "run.ckpt"
+    train(constrained_model(), data(), None, SHORT, seed=1, checkpoint=file)
+    before = file.read_bytes()
+    rows = data(seed=9) if change == "data" else data()
+    plan = TrainingPlan(max_epochs=25, mean_epochs=8, batch_size=16) if change == "plan" else SHORT
+    with pytest.raises(TrainingError, match="belongs to another run"):
+        train(constrained_model(), rows, None, plan, seed=2 if change == "seed" else 1, checkpoint=file)
+    assert file.read_bytes() == before
+
+
+def test_the_best_state_on_held_out_rows_is_the_one_kept(long_training):
+    model, rows, held_out = plain_model(), data(), data(32, 1)
+    plan = TrainingPlan(max_epochs=40, mean_epochs=4, batch_size=16, learning_rate=0.1, kl_warmup=0.1)
+    history = train(model, rows, held_out, plan, seed=0)
+    elbo_epochs = [e for e in history.epochs if e["phase"] == "elbo"]
+    counted = elbo_epochs[math.floor(0.1 * len(elbo_epochs)) :]
+    assert history.best_epoch == min(counted, key=lambda e: e["validation"])["epoch"]
+    from equipoise.training import _Run
+
+    run = _Run(model, rows, held_out, plan, seed=0)
+    run.progress.phase = "elbo"
+    assert run._validate({}) == min(e["validation"] for e in counted)
+
+
+def test_stopping_is_counted_only_after_the_kl_warm_up():
+    """A rate of zero never improves: training must still run through the warm-up, then stop after `patience`."""
+    plan = TrainingPlan(max_epochs=50, mean_epochs=0, learning_rate=0.0, kl_warmup=0.4, patience=7, batch_size=64)
+    history = train(plain_model(), data(), data(32, 1), plan, seed=0)
+    assert history.stopped == "no improvement on held-out rows"
+    assert len(history.epochs) == 20 + 1 + 7
+
+
+def test_validation_uses_the_same_noise_every_time():
+    plan = TrainingPlan(max_epochs=5, mean_epochs=0, learning_rate=0.0, batch_size=64)
+    history = train(plain_model(), data(), data(32, 1), plan, seed=0)
+    assert len(set(history.column("validation"))) == 1
+
+
+def test_the_history_has_the_parts_of_the_elbo_for_each_balance():
+    history = train(constrained_model(), data(), None, SHORT, seed=0)
+    first, last = history.epochs[8], history.epochs[-1]
+    assert first["phase"] == "elbo" and history.epochs[7]["phase"] == "means"
+    for name, size in (("kl_tolerance", 1), ("kl_offset", 1), ("kl_sensor", 3), ("rho_mean", 1), ("rho_std", 1)):
+        assert len(last[name]) == size
+    assert first["rho_mean"][0] == pytest.approx(-6.0, abs=0.5)  # the posterior starts at the prior
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_epoch_and_the_phase():
+    rows = data()
+    bad = Rows(torch.full_like(rows.x, math.inf), rows.y, rows.target)
+    with pytest.raises(TrainingError, match=r"must stay finite, but got nan in epoch 0 of the 'means' phase"):
+        train(constrained_model(), bad, None, SHORT)
+
+
+def test_gradients_of_the_weights_are_clipped():
+    model = plain_model()
+    plan = TrainingPlan(max_epochs=1, mean_epochs=0, max_grad_norm=1e-3, batch_size=64)
+    train(model, data(), None, plan)
+    norms = [p.grad.norm() for p in model.network.parameters()]
+    assert float(torch.stack(norms).norm()) == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_tolerances_learn_at_their_own_rate():
+    model = constrained_model()
+    from equipoise.training import _Run
+
+    run = _Run(model, data(), None, TrainingPlan(mean_epochs=0, learning_rate=1e-3, tolerance_rate=25.0), seed=0)
+    peaks = {id(p): group["peak"] for group in run.optimizer.param_groups for p in group["params"]}
+    assert peaks[id(model.network.posterior.loc)] == 1e-3
+    for parameter in (model.conditioning.tolerance.loc, model.conditioning.offset.loc, model.sensor.log_std):
+        assert peaks[id(parameter)] == pytest.approx(25e-3)
+
+
+def test_unmeasured_outputs_do_not_enter_the_squared_error():
+    y = torch.tensor([[1.0, math.nan], [3.0, 4.0]])
+    mean = torch.tensor([[0.0, 100.0], [1.0, 1.0]])
+    assert float(squared_error(mean, y)) == pytest.approx((1 + 4 + 9) / 3)
+    assert residual_var(mean, y).tolist() == [2.5, 9.0]
+
+
+def test_schedules_start_low_peak_at_one_and_end_where_they_say():
+    assert one_cycle(0.0) == pytest.approx(0.04)
+    assert one_cycle(0.3) == pytest.approx(1.0)
+    assert one_cycle(1.0) == pytest.approx(0.0, abs=1e-12)
+    assert cosine(0.05) == pytest.approx(1.0)
+    assert cosine(1.0) == pytest.approx(0.01)
+    values = [cosine(f) for f in np.linspace(0.05, 1, 50)]
+    assert all(a >= b for a, b in zip(values, values[1:], strict=False))
+
+
+@pytest.mark.parametrize("n_rows, expected", [(10, 10), (200, 32), (2000, 128), (12600, 512), (10**6, 512)])
+def test_the_batch_grows_with_the_rows_up_to_512(n_rows, expected):
+    assert TrainingPlan().rows_per_step(n_rows) == expected
+
+
+def test_fitting_the_means_first_keeps_a_sharp_peak_from_being_called_noise(long_training):
+    """One narrow peak in a flat curve: without the first phase the variance head explains it away (design 2.6)."""
+    x = torch.linspace(-1, 1, 400).reshape(-1, 1)
+    truth = torch.exp(-((x / 0.07) ** 2)).double()
+    generator = torch.Generator().manual_seed(0)
+    y = (truth + 0.02 * torch.randn(truth.shape, generator=generator, dtype=torch.float64)) / truth.std()
+    errors = {}
+    for mean_epochs in (0, 50):
+        plan = TrainingPlan(max_epochs=150, mean_epochs=mean_epochs, batch_size=32)
+        model = plain_model(1, hidden=(16, 16))
+        train(model, Rows(x, y), None, plan, seed=1)
+        with torch.no_grad():
+            fitted = model.network.at_means(x).mean
+        errors[mean_epochs] = float((fitted - truth / truth.std()).square().mean())
+    assert errors[50] < 5e-3  # of the output's variance; 4e-4 to 7e-4 over seeds
+    assert errors[0] > 20 * errors[50]  # 0.43 to 0.46 over seeds
