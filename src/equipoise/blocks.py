@@ -41,16 +41,63 @@ class BalanceOperator:
         return balance @ self.B if self.B.ndim == 2 else (self.B.mT @ balance.unsqueeze(-1)).squeeze(-1)
 
     def apply_squared(self, var: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
-        """`diag(B diag(v) Bᵀ)`."""
-        return var @ self.B.square().mT if self.B.ndim == 2 else (self.B.square() @ var.unsqueeze(-1)).squeeze(-1)
+        """`diag(B diag(v) Bᵀ) = B² v`."""
+        return var @ self.squares.mT if self.B.ndim == 2 else (self.squares @ var.unsqueeze(-1)).squeeze(-1)
+
+    def adjoint_squared(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
+        """`diag(Bᵀ diag(λ) B) = (B²)ᵀ λ`."""
+        return balance @ self.squares if self.B.ndim == 2 else (self.squares.mT @ balance.unsqueeze(-1)).squeeze(-1)
+
+    @cached_property
+    def squares(self) -> Float[Tensor, "... m n_y"]:
+        """`B²`, element by element."""
+        return self.B.square()
 
     def magnitude(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """`Σ_j |B_kj| |y_j|`: what rounding in `B y` is measured against."""
         return (self.B.abs() @ y.abs().unsqueeze(-1)).squeeze(-1)
 
-    def factor(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "BlockFactor":
-        """Factorise `S = B diag(v) Bᵀ + diag(r)` block by block (C1)."""
-        return BlockFactor(self, var, tol_var)
+    def factor(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "Factor":
+        """Factorise `S = B diag(v) Bᵀ + diag(r)` (C1): divisions where no two balances touch, else block by block."""
+        return BlockFactor(self, var, tol_var) if self.coupled else DiagonalFactor(self, var, tol_var)
+
+
+class DiagonalFactor:
+    """`S` where no two balances share an output: its diagonal `B² v + r` (C1).
+
+    `S = 0` (nothing uncertain in an exact balance) has the pseudo-inverse 0.
+    """
+
+    def __init__(self, operator: BalanceOperator, var: Tensor, tol_var: Tensor):
+        self.operator = operator
+        self.S = operator.apply_squared(var) + tol_var
+        self.inverse_diag = torch.where(self.S > 0, 1.0 / torch.where(self.S > 0, self.S, 1.0), 0.0)
+
+    def solve(self, rhs: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
+        """`S⁻¹ rhs`."""
+        return rhs * self.inverse_diag
+
+    @cached_property
+    def log_det(self) -> Float[Tensor, "..."]:
+        """`log det S`."""
+        return self.S.log().sum(-1)
+
+    @cached_property
+    def adjoint_diag(self) -> Float[Tensor, "... n_y"]:
+        """`diag(Bᵀ S⁻¹ B)`."""
+        return self.operator.adjoint_squared(self.inverse_diag)
+
+    def half(self) -> Float[Tensor, "... m n_y"]:
+        """`S^{-1/2} B`."""
+        return self.operator.B * safe_sqrt(self.inverse_diag).unsqueeze(-1)
+
+    def inverse_rows(self) -> Float[Tensor, "... m n_y"]:
+        """`S⁻¹ B`."""
+        return self.operator.B * self.inverse_diag.unsqueeze(-1)
+
+    def log_prob(self, residual: Float[Tensor, "... m"]) -> Float[Tensor, "..."]:
+        """`log N(residual; 0, S)`."""
+        return _log_prob(self, residual)
 
 
 class BlockFactor:
@@ -90,8 +137,7 @@ class BlockFactor:
 
     def log_prob(self, residual: Float[Tensor, "... m"]) -> Float[Tensor, "..."]:
         """`log N(residual; 0, S)`."""
-        m = residual.shape[-1]
-        return -0.5 * ((residual * self.solve(residual)).sum(-1) + self.log_det + m * LOG_2PI)
+        return _log_prob(self, residual)
 
     def _pairs(self):
         return zip(self.operator.groups, self._parts, strict=True)
@@ -108,6 +154,13 @@ class BlockFactor:
             return flat[0]
         shape = torch.broadcast_shapes(*(part.shape[:-1] for part in flat))
         return torch.cat([p.expand(*shape, p.shape[-1]) for p in flat], -1).index_select(-1, self._inverse_order)
+
+
+Factor = DiagonalFactor | BlockFactor
+
+
+def _log_prob(factor: Factor, residual: Tensor) -> Tensor:
+    return -0.5 * ((residual * factor.solve(residual)).sum(-1) + factor.log_det + residual.shape[-1] * LOG_2PI)
 
 
 @dataclass(frozen=True)
@@ -188,7 +241,7 @@ def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor):
     v, r = group.columns_of(var), group.rows_of(tol_var)
     if group.layout.rows.shape[-1] == 1:
         return _Scalar((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
-    return _Triangular.of(group.B, v, r)
+    return _Triangular(_TriangularFactor.apply(group.B, v, r))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -220,50 +273,69 @@ class _Scalar:
         return self.S.log().sum((-2, -1))
 
 
-@dataclass(frozen=True)
-class _Triangular:
-    """Larger blocks: `D^{-1/2} S D^{-1/2} = L Lᵀ` with `D = diag(S)`, so that units cannot spoil the factor.
+class _TriangularFactor(torch.autograd.Function):
+    """`(B, v, r) → L` with `S = B diag(v) Bᵀ + diag(r) = L Lᵀ`, differentiable in v and r.
 
-    `S = Mᵀ M` with `M = [√v Bᵀ; √r]`: the R of `M = Q R` is `Lᵀ`. Forming S first would square its condition number,
-    and balances may be nearly dependent.
+    Forward, by QR: `S = Mᵀ M` with `M = [√v Bᵀ; √r]`, and the R of `M = Q R` is `Lᵀ`. Forming S first would square its
+    condition number, and balances may be nearly dependent. Columns of M are scaled to length 1 meanwhile, so that
+    units cannot spoil the factor.
+
+    Backward, from S as a function of v and r (so that it is right at r = 0, where √r has no derivative)::
+
+        S̄ = ½ L⁻ᵀ (Φ + Φᵀ) L⁻¹,  Φ = tril(Lᵀ L̄) with its diagonal halved        v̄ = diag(Bᵀ S̄ B),  r̄ = diag(S̄)
     """
 
-    L: Tensor
-    root: Tensor  # sqrt(diag S), (..., n_blocks, k)
-
-    @classmethod
-    def of(cls, B: Tensor, v: Tensor, r: Tensor) -> "_Triangular":
+    @staticmethod
+    def forward(ctx, B: Tensor, v: Tensor, r: Tensor) -> Tensor:
         diag = (B.square() * v.unsqueeze(-2)).sum(-1) + r
         root = torch.where(diag > 0, diag, 1.0).sqrt()
-        top, bottom = (B * safe_sqrt(v).unsqueeze(-2)).mT, torch.diag_embed(safe_sqrt(r))
+        top, bottom = (B * v.sqrt().unsqueeze(-2)).mT, torch.diag_embed(r.sqrt())
         shape = torch.broadcast_shapes(top.shape[:-2], bottom.shape[:-2])
         M = torch.cat([part.expand(*shape, *part.shape[-2:]) for part in (top, bottom)], -2) / root.unsqueeze(-2)
-        R = torch.linalg.qr(M).R
+        R = torch.linalg.qr(M, mode="r").R
         diagonal = R.diagonal(dim1=-2, dim2=-1)
         # A zero on the diagonal (nothing uncertain is left in a balance) must not divide; 1e-30 is beyond rounding.
         lift = torch.where(diagonal.abs() < 1e-30, 1e-30, 0.0)
         sign = torch.where(diagonal < 0, -1.0, 1.0)
-        return cls((R * sign.unsqueeze(-1) + torch.diag_embed(lift)).mT, root)
+        L = root.unsqueeze(-1) * (R * sign.unsqueeze(-1) + torch.diag_embed(lift)).mT
+        ctx.save_for_backward(B, v, r, L)
+        return L
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        (grad,), (B, v, r, L) = grads, ctx.saved_tensors
+        phi = (L.mT @ grad).tril()
+        phi = phi - 0.5 * torch.diag_embed(phi.diagonal(dim1=-2, dim2=-1))
+        half = torch.linalg.solve_triangular(L.mT, phi + phi.mT, upper=True)
+        S = 0.5 * torch.linalg.solve_triangular(L, half, upper=False, left=False)
+        v_grad = ((S @ B) * B).sum(-2)
+        return None, v_grad.sum_to_size(v.shape), S.diagonal(dim1=-2, dim2=-1).sum_to_size(r.shape)
+
+
+@dataclass(frozen=True)
+class _Triangular:
+    """Larger blocks, `S = L Lᵀ` of shape `(..., n_blocks, k, k)`."""
+
+    L: Tensor
 
     def half(self, B: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(self.L, B / self.root.unsqueeze(-1), upper=False)
+        return torch.linalg.solve_triangular(self.L, B, upper=False)
 
     def solve(self, rhs: Tensor) -> Tensor:
         return self.solve_matrix(rhs.unsqueeze(-1)).squeeze(-1)
 
     def solve_matrix(self, B: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(self.L.mT, self.half(B), upper=True) / self.root.unsqueeze(-1)
+        return torch.linalg.solve_triangular(self.L.mT, self.half(B), upper=True)
 
     def adjoint_diag(self, B: Tensor) -> Tensor:
         return self.half(B).square().sum(-2)
 
     def inverse_diag(self) -> Tensor:
         eye = torch.eye(self.L.shape[-1], dtype=self.L.dtype, device=self.L.device)
-        inverse = torch.linalg.solve_triangular(self.L, eye.expand(self.L.shape), upper=False)
-        return inverse.square().sum(-2) / self.root.square()
+        return self.half(eye.expand(self.L.shape)).square().sum(-2)
 
     def log_det(self) -> Tensor:
-        return 2.0 * (self.L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1)) + self.root.log().sum((-2, -1)))
+        return 2.0 * self.L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1))
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
@@ -276,6 +348,11 @@ def safe_sqrt(x: Tensor) -> Tensor:
         tensor([0.])
     """
     return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0)
+
+
+def somewhere(mask: Tensor) -> bool:
+    """Whether a mask is true anywhere; yes where values cannot be looked at (tracing, the meta device)."""
+    return torch.compiler.is_compiling() or mask.is_meta or bool(mask.any())
 
 
 def batch_shape(*parts: Tensor) -> torch.Size:

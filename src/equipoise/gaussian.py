@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.blocks import LOG_2PI, BalanceOperator, BlockFactor, batch_shape, safe_sqrt
+from equipoise.blocks import LOG_2PI, BalanceOperator, Factor, batch_shape, safe_sqrt, somewhere
 from equipoise.subspace import singular_log_prob
 
 
@@ -73,7 +73,7 @@ class ConditionedGaussian:
     rounding: Float[Tensor, "... m"] | None = None
 
     @cached_property
-    def factor(self) -> BlockFactor:
+    def factor(self) -> Factor:
         """`S`, factorised (C1)."""
         return self.operator.factor(self.prior.var, self.tol_var)
 
@@ -85,7 +85,7 @@ class ConditionedGaussian:
     @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:
         """`μ_C` (C3)."""
-        return self._seen(self.update(self.prior.mean, torch.zeros_like(self.target)))
+        return self._seen(self._obeying(self.prior.mean + self.gain(self.innovation), self.target))
 
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:
@@ -137,13 +137,16 @@ class ConditionedGaussian:
     def update(self, y0: Float[Tensor, "... n_y"], noise: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
         """M1 for given draws `y₀` and standard normal `noise` (ε = √r · noise)."""
         wanted = self.target - safe_sqrt(self.tol_var) * noise
-        y = y0 + self.gain(wanted - self.operator.apply(y0))
-        if not self.operator.coupled:
+        return self._obeying(y0 + self.gain(wanted - self.operator.apply(y0)), wanted)
+
+    def _obeying(self, y: Tensor, wanted: Tensor) -> Tensor:
+        """Bring exact balances from the cond(√S) roundings that a triangular solve leaves down to rounding."""
+        exact = self.tol_var == 0
+        if not (self.operator.coupled and somewhere(exact)):
             return y
-        # A triangular solve is accurate to cond(√S) roundings only: where r = 0, a second pass on what is left of the
-        # balance brings B y = t back to rounding.
-        left = torch.where(self.tol_var == 0, wanted - self.operator.apply(y), 0.0)
-        return y + self.gain(left)
+        with torch.no_grad():  # a rounding has no gradient
+            correction = self.gain(torch.where(exact, wanted - self.operator.apply(y), 0.0))
+        return y + correction
 
     def log_prob(
         self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
@@ -179,15 +182,23 @@ def _joint_log_prob(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | floa
     measured = ~y.isnan() & w.isfinite()
     w = torch.where(measured, w, 0.0)
     y = torch.where(measured, y, mean)  # not measured: μ + g (y − μ) is μ, and the first term is masked
-    g = torch.where(measured, var / (var + w), 0.0)
+    total_var = torch.where(measured, var + w, 1.0)
+    g = torch.where(measured, var / total_var, 0.0)
     smoothed_var = torch.where(measured, g * w, var)
 
-    first = torch.where(measured, normal_log_prob(y, mean, torch.where(measured, var + w, 1.0)), 0.0).sum(-1)
+    first = torch.where(measured, normal_log_prob(y, mean, total_var), 0.0).sum(-1)
     left = c.target - c.operator.apply(mean + g * (y - mean))
-    level = max(1e-9, 8 * torch.finfo(c.dtype).eps)
-    rounding = level * (c.operator.magnitude(y) + c.target.abs()) if c.rounding is None else c.rounding
-    middle = singular_log_prob(c.operator, left, smoothed_var, c.tol_var, rounding)
+    if somewhere(c.tol_var == 0):
+        middle = singular_log_prob(c.operator, left, smoothed_var, c.tol_var, _rounding(c, y))
+    else:
+        middle = c.operator.factor(smoothed_var, c.tol_var).log_prob(left)
     return (first + middle - c.factor.log_prob(c.innovation)).to(c.dtype)
+
+
+def _rounding(c: ConditionedGaussian, y: Tensor) -> Tensor:
+    if c.rounding is not None:
+        return c.rounding
+    return max(1e-9, 8 * torch.finfo(c.dtype).eps) * (c.operator.magnitude(y) + c.target.abs())
 
 
 def normal_log_prob(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from equipoise.blocks import LOG_2PI, BalanceOperator, batch_shape
+from equipoise.blocks import LOG_2PI, BalanceOperator, batch_shape, somewhere
 
 
 def singular_log_prob(
@@ -36,9 +36,9 @@ def singular_log_prob(
     """
     exact = (tol_var == 0) & (operator.apply_squared(var) == 0)
     partly = (tol_var == 0) & ~exact & (operator.apply_squared((var == 0).to(left.dtype)) > 0)
-    if torch.compiler.is_compiling() or bool(partly.any()):
+    if somewhere(partly):
         return _dense_singular_log_prob(operator, left, var, tol_var, rounding)
-    if not bool(exact.any()):
+    if not somewhere(exact):
         return operator.factor(var, tol_var).log_prob(left)
     # Each exact row stands alone: no uncertain output connects it to others. Unit variance and no residual make it
     # contribute −½ log 2π, which is taken back, and its subspace term is put in its place.
