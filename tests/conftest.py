@@ -1,11 +1,14 @@
 """Settings of the whole test run; they must be in place before the package is first imported."""
 
+import os
 from pathlib import Path
 
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
+
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn skips one of its estimator checks without it
 
 # Shape annotations are executed in tests, and only there.
 install_import_hook("equipoise", "beartype.beartype")

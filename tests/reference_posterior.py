@@ -56,7 +56,7 @@ X_TEST = np.linspace(-1.5, 1.5, 13)[:, None]
 OUTPUT = Path(__file__).with_suffix(".json")
 
 
-def make_data(n_grid=480, gap=(0.2, 0.7), seed=0):
+def make_data(n_grid=60, gap=(0.2, 0.7), seed=0):
     """An even grid on [-1.5, 1.5] without the rows inside the gap, and noisy measurements of three outputs."""
     x = np.linspace(-1.5, 1.5, n_grid)
     x = x[(x <= gap[0]) | (x >= gap[1])]
@@ -292,9 +292,9 @@ def six(values):
 
 def parse_settings():
     parser = argparse.ArgumentParser(description="Long NUTS chains for the reference posterior.")
-    parser.add_argument("--n-chains", type=int, default=4)
+    parser.add_argument("--n-chains", type=int, default=6)
     parser.add_argument("--n-warmup", type=int, default=1000)
-    parser.add_argument("--n-draws", type=int, default=1500)
+    parser.add_argument("--n-draws", type=int, default=3000)
     parser.add_argument("--target-accept", type=float, default=0.95)
     parser.add_argument("--max-tree-depth", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)

@@ -90,14 +90,18 @@ class ConditionedGaussian:
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:
         """`diag(K S Kᵀ) = v² ⊙ diag(Bᵀ S⁻¹ B)`: the variance that the balances take away (C4)."""
-        share = (self.prior.var * self.factor.adjoint_diag).clamp(max=1.0)
-        return self._seen(self.prior.var * share)
+        return self._seen(self.prior.var * self._share)
 
     @cached_property
     def var(self) -> Float[Tensor, "... n_y"]:
         """`v_C = diag(Σ_C)` (C4), accurate to a few roundings of `v`."""
-        share = (self.prior.var * self.factor.adjoint_diag).clamp(max=1.0)
-        return self._seen(self.prior.var * (1.0 - share))
+        return self._seen(self.prior.var * (1.0 - self._share))
+
+    @cached_property
+    def _share(self) -> Tensor:
+        """The share of its variance that each output loses; rounding must not lift it above 1, nor cut its gradient."""
+        share = self.prior.var * self.factor.adjoint_diag
+        return share - (share.detach() - 1.0).clamp_min(0.0)
 
     def gain(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
         """`K` times a vector of balance residuals, `K = diag(v) Bᵀ S⁻¹` (C2)."""

@@ -113,13 +113,14 @@ class LogNormalVariance(nn.Module):
 class GaussianOffset(nn.Module):
     """Offsets `δ` of the balances, `A x + B y = b + δ`: prior `N(0, 1)` in units of `c_k`, posterior `N(loc, std²)`.
 
-    The posterior starts at the prior.
+    The posterior starts at 0 but narrower than the prior: draws as wide as the balance's whole scale would swamp it,
+    and its tolerance would grow to excuse them.
     """
 
     def __init__(self, n_balances: int):
         super().__init__()
         self.loc = nn.Parameter(torch.zeros(n_balances, dtype=torch.float64))
-        self.log_std = nn.Parameter(torch.zeros(n_balances, dtype=torch.float64))
+        self.log_std = nn.Parameter(torch.full((n_balances,), -2.0, dtype=torch.float64))
 
     @property
     def std(self) -> Float[Tensor, " m"]:

@@ -1,0 +1,294 @@
+"""The estimator: scikit-learn's contract, frames in kind, messages, and what it learns where the truth is known."""
+
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.metrics import r2_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import equipoise as eq
+
+pytestmark = pytest.mark.usefixtures("long_training")
+SMALL = {"hidden": (8,), "max_epochs": 30, "n_draws": 32, "random_state": 0}
+SUM = eq.LinearConstraint.from_equations(
+    {"sum": "total = a + b"}, inputs=["x", "z"], outputs=["a [kg]", "b [kg]", "total [kg]"]
+)
+
+
+def table(n=1000, seed=0, tol_std=0.0, sensor_std=0.05, bias=0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, true outputs with total = a + b + bias + N(0, tol_std²), and what sensors show of them."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (n, 2))
+    a, b = np.sin(x[:, 0]), 0.5 * x[:, 0] * x[:, 1]
+    truth = np.stack([a, b, a + b + bias + tol_std * rng.normal(size=n)], 1)
+    return x, truth, truth + sensor_std * rng.normal(size=truth.shape)
+
+
+def fit(X, Y, constraint=SUM, **options):
+    options = {"hidden": (16,), "activation": "tanh", "max_epochs": 180, "random_state": 0} | options
+    return eq.ConstrainedBNNRegressor(constraint, **options).fit(X, Y)
+
+
+@parametrize_with_checks([eq.ConstrainedBNNRegressor(hidden=(16,), max_epochs=60, n_draws=16, random_state=0)])
+def test_scikit_learns_estimator_contract(estimator, check):
+    check(estimator)
+
+
+# ---------------------------------------------------------------- what is learned, where the truth is known
+
+
+def test_a_tolerance_is_recovered_when_the_sensors_are_known():
+    X, _, Y = table(tol_std=0.2)
+    balance = fit(X, Y, sensor_std=[0.05] * 3).tolerances_.loc["sum"]
+    assert balance.tol_std_lower < 0.2 < balance.tol_std_upper
+    assert balance.tol_std_upper < 0.25 and balance.tol_std_lower > 0.16  # an interval that says something
+    assert balance.verdict == "informed"
+    assert balance.separable and balance.unit == "kg" and not balance.biased
+
+
+def test_sensor_noise_is_recovered_when_the_law_is_exact():
+    X, _, Y = table()
+    model = fit(X, Y, tolerance=0)
+    assert np.all(np.abs(model.sensor_std_["std"] / 0.05 - 1) < 0.10)
+    assert list(model.sensor_std_["kind"]) == ["learned"] * 3
+    assert model.tolerances_.loc["sum"].verdict == "exact"
+
+
+def test_with_both_learned_only_their_sum_is_promised_and_the_label_says_so():
+    X, _, Y = table(tol_std=0.1)
+    balance = fit(X, Y).tolerances_.loc["sum"]
+    assert not balance.separable
+    assert "not separable from sensor noise" in balance.note
+    assert balance.noise_std == pytest.approx(math.sqrt(0.1**2 + 3 * 0.05**2), rel=0.15)
+
+
+def test_a_biased_balance_is_labelled_its_offset_found_and_the_prediction_unharmed():
+    X, _, Y = table(bias=1.0)  # 20 standard deviations of a sensor
+    X_test, truth, _ = table(500, seed=9, bias=1.0)
+    biased, offset, plain = fit(X, Y), fit(X, Y, offset=True), fit(X, Y, constraint=None)
+    assert biased.tolerances_.loc["sum"].biased
+    assert "biased by" in biased.tolerances_.loc["sum"].note and "kg" in biased.tolerances_.loc["sum"].note
+    found = offset.tolerances_.loc["sum"]
+    assert abs(found.offset - 1.0) < 1.96 * found.offset_std < 0.2
+    squares = [((model.predict(X_test) - truth) ** 2).mean(1) for model in (biased, plain)]
+    difference = squares[0] - squares[1]
+    rmse = [math.sqrt(s.mean()) for s in squares]
+    se = difference.std() / math.sqrt(len(difference))
+    assert rmse[0] < 1.25 * rmse[1] or difference.mean() < 3 * se
+    assert rmse[0] < 0.05  # below one sensor's noise, while the bias is 1
+
+
+def test_a_tolerance_the_data_do_not_inform_keeps_its_prior_and_says_so():
+    """The paper's prior in a unit so small that r ≈ 0.14 is nothing beside the outputs' own variance."""
+    X, _, Y = table(400)
+    model = fit(X, 1e6 * Y, likelihood="marginal", tolerance=eq.TolerancePrior.paper(), max_epochs=60)
+    balance = model.tolerances_.loc["sum"]
+    assert balance.verdict == "not informed by the data"
+    assert balance.mu_rho == pytest.approx(-2.0, abs=0.1) and balance.sigma_rho == pytest.approx(1.0, abs=0.05)
+    assert balance.kl < 0.1 and balance.information < 1.0
+
+
+def test_data_that_obey_to_rounding_make_the_balance_exact():
+    X, truth, _ = table(200)
+    truth[:, 2] = truth[:, 0] + truth[:, 1]
+    model = fit(X, truth, max_epochs=20)
+    assert model.tolerances_.loc["sum"].kind == "exact to rounding"
+    draws = model.sample_y(X, 50)
+    residual = np.abs(SUM.residual(X, draws))
+    assert np.all(residual <= 1e-9 * SUM.magnitude(X, draws))
+    assert np.isfinite(model.predict_distribution(X).log_prob(truth)).all()
+
+
+@pytest.mark.parametrize("likelihood", ["joint", "marginal"])
+def test_outputs_that_were_not_measured_are_inferred_through_the_balance(likelihood):
+    X, truth, Y = table(600)
+    Y[::2, 1] = np.nan
+    model = fit(X, Y, tolerance=0, likelihood=likelihood, max_epochs=120)
+    rmse = math.sqrt(((model.predict(X) - truth)[::2, 1] ** 2).mean())
+    assert rmse < 0.1 < 0.1 * truth[:, 1].std() * 2  # the output's own spread is 0.67
+
+
+# ---------------------------------------------------------------- the face
+
+
+def test_the_same_seed_gives_the_same_bits_after_clone_and_pickle():
+    X, _, Y = table(80)
+    model = eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(X, Y)
+    again = clone(model).fit(X, Y)
+    copy = pickle.loads(pickle.dumps(model))
+    expected = model.predict(X, return_std=True)
+    for other in (again, copy):
+        assert all(np.array_equal(a, b) for a, b in zip(expected, other.predict(X, return_std=True), strict=True))
+    assert np.array_equal(model.sample_y(X, 40), copy.sample_y(X, 40))
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    X, _, Y = table(80)
+    return pd.DataFrame(np.hstack([Y, X]), columns=["a [kg]", "b [kg]", "total [kg]", "x", "z"], index=np.arange(80) + 7)
+
+
+@pytest.fixture(scope="module")
+def fitted(frame) -> eq.ConstrainedBNNRegressor:
+    return eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(frame, frame)
+
+
+def test_frames_come_back_in_kind_with_names_and_index(fitted, frame):
+    mean = fitted.predict(frame)
+    assert isinstance(mean, pd.DataFrame)
+    assert list(mean.columns) == ["a [kg]", "b [kg]", "total [kg]"] and mean.index.equals(frame.index)
+    lower, upper = fitted.predict_interval(pl.from_pandas(frame), 0.5)
+    assert isinstance(lower, pl.DataFrame) and lower.columns == list(mean.columns)
+    assert (lower.to_numpy() < mean.to_numpy()).all() and (mean.to_numpy() < upper.to_numpy()).all()
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert isinstance(fitted.predict(frame[["x", "z"]].to_numpy()), np.ndarray)
+
+
+def test_columns_are_matched_by_name_whatever_their_order(fitted, frame):
+    shuffled = frame[["total [kg]", "z", "b [kg]", "x", "a [kg]"]]
+    assert np.array_equal(fitted.predict(shuffled), fitted.predict(frame))
+
+
+def test_known_columns_enter_the_balance_and_not_the_network():
+    X, _, Y = table(80)
+    feed = np.random.default_rng(1).normal(size=80)
+    constraint = eq.LinearConstraint.from_equations(
+        "total = a + b + feed", inputs=["x", "z"], outputs=["a", "b", "total"], known=["feed"]
+    )
+    Y[:, 2] += feed
+    model = eq.ConstrainedBNNRegressor(constraint, tolerance=0, **SMALL).fit(np.column_stack([X, feed]), Y)
+    assert model.model_.network.sizes[0] == 2
+    draws = model.sample_y(np.column_stack([X, feed]), 20)
+    assert np.abs(draws[..., 2] - draws[..., 0] - draws[..., 1] - feed).max() < 1e-9
+    changed = model.predict(np.column_stack([X, feed + 1.0])) - model.predict(np.column_stack([X, feed]))
+    assert np.allclose(changed @ [-1, -1, 1], 1.0)
+
+
+def test_a_constraint_without_inputs_takes_whatever_inputs_there_are():
+    X, _, Y = table(80)
+    model = eq.ConstrainedBNNRegressor(eq.LinearConstraint([[-1, -1, 1]]), tolerance=0, **SMALL).fit(X, Y)
+    assert np.abs(model.sample_y(X, 5) @ [-1, -1, 1]).max() < 1e-9
+
+
+def test_predictions_do_not_depend_on_units():
+    """The same data in other units is the same model: constraint, tolerances and sensors change with them."""
+    X, _, Y = table(150, tol_std=0.1)
+    unit = np.array([1e3, 1e3, 1e3])
+    one = eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(X, Y)
+    other = eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(X, Y * unit)
+    assert np.allclose(other.predict(X), one.predict(X) * unit, rtol=1e-3, atol=1e-2)
+    assert other.tolerances_.tol_std.iloc[0] == pytest.approx(1e3 * one.tolerances_.tol_std.iloc[0], rel=1e-3)
+    assert np.allclose(other.sensor_std_["std"], one.sensor_std_["std"] * unit, rtol=1e-3)
+
+
+def test_score_is_r2_over_what_was_measured(fitted, frame):
+    Y = frame[["a [kg]", "b [kg]", "total [kg]"]].to_numpy(copy=True)
+    mean = fitted.predict(frame).to_numpy()
+    assert fitted.score(frame, Y) == pytest.approx(r2_score(Y, mean))
+    Y[:10, 0] = np.nan
+    expected = np.mean([r2_score(Y[10:, 0], mean[10:, 0]), r2_score(Y[:, 1:], mean[:, 1:])] * np.array([1, 2])) * 2 / 3
+    assert fitted.score(frame, Y) == pytest.approx(expected)
+
+
+def test_a_single_output_gives_one_dimensional_results():
+    X, _, Y = table(60)
+    model = eq.ConstrainedBNNRegressor(**SMALL).fit(X, Y[:, 0])
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == (60,)
+    assert model.sample_y(X, 3).shape == (3, 60)
+    assert isinstance(model.fit(pd.DataFrame(X), pd.Series(Y[:, 0], name="a")).predict(pd.DataFrame(X)), pd.Series)
+
+
+def test_a_constant_output_is_predicted_as_the_constant():
+    X, _, Y = table(60)
+    Y[:, 1] = 273.15
+    model = eq.ConstrainedBNNRegressor(**SMALL).fit(X, Y)
+    assert np.allclose(model.predict(X)[:, 1], 273.15, rtol=1e-5)
+
+
+def test_training_continues_from_a_checkpoint_to_the_same_model(tmp_path):
+    X, _, Y = table(80)
+    file = tmp_path / "fit.ckpt"
+    first = eq.ConstrainedBNNRegressor(SUM, checkpoint=file, **SMALL).fit(X, Y)
+    again = eq.ConstrainedBNNRegressor(SUM, checkpoint=file, **SMALL).fit(X, Y)
+    assert np.array_equal(first.predict(X), again.predict(X))
+    with pytest.raises(eq.TrainingError, match="belongs to another run"):
+        eq.ConstrainedBNNRegressor(SUM, checkpoint=file, **SMALL).fit(X, Y + 1.0)
+
+
+def test_given_sensors_per_row_weigh_rows_by_their_noise():
+    """Half the rows are useless for output a; where their sensors say so, the fit is that of the good half."""
+    X, truth, Y = table(400)
+    std = np.full(Y.shape, 0.05)
+    std[::2, 0] = 5.0
+    Y[::2, 0] += 5.0 * np.random.default_rng(3).normal(size=200)
+    constraint = eq.LinearConstraint([[0, 1, 1]], b=[0], outputs=["a", "b", "c"])  # a stands alone
+    Y[:, 2] = -Y[:, 1]
+    weighed = fit(X, Y, constraint, sensor_std=std, tolerance=0.05, max_epochs=90)
+    blind = fit(X, Y, constraint, sensor_std=None, tolerance=0.05, max_epochs=90)
+    errors = [math.sqrt(((m.predict(X) - truth)[:, 0] ** 2).mean()) for m in (weighed, blind)]
+    assert errors[0] < 0.5 * errors[1]
+    assert list(weighed.sensor_std_["kind"]) == ["given per row"] * 3
+    with pytest.raises(ValueError, match="given per training row"):
+        weighed.predict_distribution(X).measured()
+
+
+# ---------------------------------------------------------------- messages
+
+BAD_PARAMETERS = [
+    ({"constraint": "a = b"}, TypeError, "constraint must be a LinearConstraint or None, but got str"),
+    ({"likelihood": "both"}, ValueError, "likelihood must be one of 'joint', 'marginal', but got 'both'"),
+    ({"activation": "sin"}, ValueError, "activation must be one of 'silu'"),
+    ({"sensor_std": "auto"}, ValueError, "sensor_std as text must be 'learn', but got 'auto'"),
+    ({"sensor_std": {"c": 1.0}}, ValueError, "sensor_std names outputs, but got 'c'. The outputs are 'a"),
+    ({"sensor_std": {"a [kg]": -1.0}}, ValueError, r"sensor_std of 'a \[kg\]' must be a number ≥ 0 or 'learn'"),
+    ({"sensor_std": [1.0, 2.0]}, ValueError, r"sensor_std must have shape \(3,\), one per output"),
+    ({"sensor_std": [1.0, 2.0, math.nan]}, ValueError, "sensor_std must hold finite standard deviations"),
+    ({"sensor_std": [0.1] * 3, "likelihood": "marginal"}, ValueError, "takes what was measured for the truth"),
+    ({"tolerance": {"sums": 0}}, ValueError, "tolerance names the balances it applies to, but got 'sums'.*'sum'"),
+    ({"tolerance": -1.0}, ValueError, "tolerance of balance 'sum' must be None, 0, a positive"),
+    ({"tolerance": 0, "sensor_std": None}, ValueError, r"'sum' is exact .* the data miss it by up to .* kg"),
+    ({"hidden": (0,)}, ValueError, r"hidden must hold positive whole numbers, but got \(0,\)"),
+    ({"n_draws": 0}, ValueError, "n_draws must be a whole number of at least 1, but got 0"),
+    ({"max_epochs": 1.5}, ValueError, "max_epochs must be a whole number of at least 1, but got 1.5"),
+    ({"prior_std": 0}, ValueError, "prior_std must be a positive number, but got 0"),
+    ({"validation_fraction": 1.0}, ValueError, r"validation_fraction must be in \[0, 1\), but got 1.0"),
+]
+
+
+@pytest.mark.parametrize("options, error, message", BAD_PARAMETERS)
+def test_a_bad_parameter_is_named_with_its_value(options, error, message):
+    X, _, Y = table(40)
+    model = eq.ConstrainedBNNRegressor(**({"constraint": SUM} | SMALL | options))
+    with pytest.raises(error, match=message):
+        model.fit(X, Y)
+
+
+def test_bad_data_are_named(frame):
+    X, _, Y = table(40)
+    model = eq.ConstrainedBNNRegressor(SUM, **SMALL)
+    with pytest.raises(ValueError, match=r"y must have one column per output of the balances \('a \[kg\]'"):
+        model.fit(X, Y[:, :2])
+    with pytest.raises(ValueError, match=r"X must have one column for each input .*'x', 'z'"):
+        model.fit(X[:, :1], Y)
+    with pytest.raises(ValueError, match="every column that the balances name, but got none called 'z'"):
+        model.fit(frame.drop(columns="z"), frame)
+    with pytest.raises(ValueError, match=r"got none called 'total \[kg\]' \(did you mean 'totals \[kg\]'\?\)"):
+        model.fit(frame, frame.rename(columns={"total [kg]": "totals [kg]"}))
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        model.fit(np.where(X > 1.9, np.nan, X), Y)
+    Y[:, 1] = np.nan
+    with pytest.raises(ValueError, match=r"must be measured in some row, but got only NaN for 'b \[kg\]'"):
+        model.fit(X, Y)
+
+
+def test_the_device_is_where_the_model_lives():
+    X, _, Y = table(40)
+    model = eq.ConstrainedBNNRegressor(SUM, device=torch.device("cpu"), **SMALL).fit(X, Y)
+    assert {p.device.type for p in model.model_.parameters()} == {"cpu"}
