@@ -21,7 +21,7 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv with pinned dependencies and this package in it (PYTHON=python3.11 picks the interpreter)
 
 test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options to pytest)
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(ARGS)
 
 check: lint types test ## lint, types and tests (layering and equation labels are tests)
 

@@ -93,7 +93,7 @@ model = constrained_model()
 train(model, data(), data(32, 1), KILL_PLAN, seed=5, checkpoint=sys.argv[2], checkpoint_seconds=0.0)
 torch.save(model.state_dict(), sys.argv[3])
 """
-KILL_PLAN = TrainingPlan(max_epochs=60, mean_epochs=20, batch_size=16)
+KILL_PLAN = TrainingPlan(max_epochs=40, mean_epochs=10, batch_size=16)
 
 
 def test_a_process_killed_at_a_random_step_resumes_to_identical_weights(tmp_path, long_training):

@@ -99,7 +99,7 @@ class ConditioningLayer(nn.Module):
         >>> import equipoise as eq
         >>> balance = eq.LinearConstraint.from_equations("total = a + b", outputs=["total", "a", "b"])
         >>> layer = eq.ConditioningLayer(balance, tolerance=0)
-        >>> layer(torch.tensor([4.0, 1.0, 2.0]), torch.ones(3)).mean
+        >>> layer(torch.tensor([4.0, 1.0, 2.0]), torch.ones(3)).mean.detach()
         tensor([3.6667, 1.3333, 2.3333])
     """
 
