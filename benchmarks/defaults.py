@@ -50,7 +50,7 @@ class Case:
 
 
 def cell(rng: np.random.Generator, n: int) -> Data:
-    """A battery-like cell: five voltages and three heats; the noise grows by a third from low to high current."""
+    """A battery-like cell: five voltages and three heats; the noise grows by a quarter from low to high current."""
     current, soc, temperature = rng.uniform([0.5, 0.05, 273.0], [3.0, 0.95, 318.0], (n, 3)).T
     cold = (318.0 - temperature) / 45.0
     V_ocv = 3.4 + 0.6 * soc + 0.08 * np.tanh((soc - 0.5) / 0.08) - 0.12 * np.exp(-soc / 0.06)
@@ -96,9 +96,9 @@ VARIANTS: dict[str, Callable[[eq.LinearConstraint], dict]] = {
 HEADERS = {
     "rmse": "RMSE of the mean",
     "nll": "NLL per row",
-    "measured": "measured covered",
-    "true": "truth covered",
-    "width": "width, true",
+    "measured": "measured covered [%]",
+    "true": "truth covered [%]",
+    "width": "width of true intervals",
     "residual": "residual of draws",
 }
 
@@ -120,7 +120,7 @@ def scores(model: eq.ConstrainedBNNRegressor, balances: eq.LinearConstraint, tra
 
 
 def _covered(y: Array, lower: Array, upper: Array) -> float:
-    return float(np.mean((lower <= y) & (y <= upper)))
+    return 100.0 * float(np.mean((lower <= y) & (y <= upper)))
 
 
 def run(case: Case, seeds: Sequence[int], max_epochs: int) -> dict[str, list[Scores]]:
@@ -160,16 +160,13 @@ def paired(found: Mapping[str, list[Scores]]) -> str:
 def _text(values: Array, signed: bool = False) -> str:
     """Mean ± standard error, to the digit that the standard error leaves certain."""
     mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
-    digits = 4 if error == 0 else min(6, max(1, 1 - math.floor(math.log10(error))))
+    digits = 4 if error == 0 else min(5, max(1, 1 - math.floor(math.log10(error))))
     return f"{mean:{'+' if signed else ''}.{digits}f} ± {error:.{digits}f}"
 
 
 def _table(corner: str, rows: Mapping[str, Sequence[str]]) -> str:
-    lines = [
-        [corner, *HEADERS.values()],
-        ["---", *["---:"] * len(HEADERS)],
-        *([name, *row] for name, row in rows.items()),
-    ]
+    lines = [[corner, *HEADERS.values()], ["---", *["---:"] * len(HEADERS)]]
+    lines += [[name, *row] for name, row in rows.items()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -36,6 +36,7 @@ class Checkpoint:
         try:
             content = torch.load(self.path, weights_only=True)  # tensors and plain values only: no code is run
             same = content["format"] == FORMAT and content["fingerprint"] == self.fingerprint
+            state = content["state"]
         except Exception as error:
             message = f"'{self.path}' is not a readable checkpoint ({type(error).__name__}). Delete it to start anew."
             raise TrainingError(message) from error
@@ -44,7 +45,7 @@ class Checkpoint:
                 f"The checkpoint '{self.path}' belongs to another run (other data, settings, seed or version). "
                 "Delete it, or give another file name."
             )
-        return content["state"]
+        return state
 
     def save(self, state: dict) -> None:
         if self.path is not None:

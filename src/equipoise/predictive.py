@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
@@ -65,7 +65,7 @@ class Predictive:
     sensors_per_row: bool = False
     wrap: Callable[[Array], Any] = field(default=_identity, repr=False)
 
-    def measured(self, sensor_std: ArrayLike | None = None) -> "Predictive":
+    def measured(self, sensor_std: Any = None) -> "Predictive":
         """The distribution of what the sensors will show.
 
         Args:
@@ -120,7 +120,7 @@ class Predictive:
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
         return Ledger(**terms, outputs=self.outputs, balances=balances, baseline=baseline and baseline._total_var)
 
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+    def interval(self, level: float | int = 0.95) -> tuple[Any, Any]:
         """Central interval of each output, from the quantiles of the mixture itself.
 
         Args:
@@ -132,9 +132,11 @@ class Predictive:
         lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
         return self.wrap(lower), self.wrap(upper)
 
-    def quantile(self, probabilities: ArrayLike) -> Array:
+    def quantile(self, probabilities: Any) -> Array:
         """Quantiles of each output's mixture, shape `(k, n, n_y)`."""
-        p = torch.as_tensor(np.asarray(probabilities, dtype=float))
+        p = np.atleast_1d(np.asarray(probabilities, dtype=float))
+        if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
+            raise ValueError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
         result = np.empty((len(p), len(self.X), len(self.outputs)))
         for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
             parts = [(g.mean, (g.var + w).sqrt()) for g, w, _ in self._components(rows)]
@@ -177,13 +179,15 @@ class Predictive:
             result[rows] = ((total + spread) / count).cpu().numpy()
         return result * np.outer(self.standardizer.y_std, self.standardizer.y_std)
 
-    def log_prob(self, Y: ArrayLike) -> Array:
+    def log_prob(self, Y: Any) -> Array:
         """Log density of the mixture at rows of outputs in the user's units, shape `(n,)`; NaN is marginalised (P1).
 
         Under the joint likelihood this is the joint density (L2); under the paper's it is that of independent outputs
         given the draw (L1). Where balances hold exactly for what is measured, the density is on their subspace (L3).
         """
         Y = np.asarray(Y, dtype=float)
+        if Y.shape != (expected := (len(self.X), len(self.outputs))):
+            raise ValueError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
         y = torch.as_tensor(self.standardizer.outputs(Y))
         result = torch.empty(len(self.X), dtype=torch.float64)
         for rows in self._chunks():
@@ -283,7 +287,7 @@ class Predictive:
 
     @torch.no_grad()
     def _sample_block(self, gaussian, rows: slice, block: int, draws: PosteriorDraws, joint: bool) -> Tensor:
-        n_y = gaussian.mean.shape[-1]
+        n_y = len(self.outputs)
         m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
         noise = self._row_noise(rows, block, 2 * n_y + m).to(self._device)
         y_noise, sensor_noise, tolerance_noise = noise.split([n_y, n_y, m], dim=-1)
@@ -326,9 +330,9 @@ class Predictive:
         """`log vol(B') − log vol(B' diag(1/s))` of exact balances over outputs that are known exactly."""
         B, std = torch.as_tensor(self.standardizer.B), torch.as_tensor(self.standardizer.y_std)
         hard = self.model.conditioning.tolerance.median().cpu() == 0  # type: ignore[union-attr]
-        P = exact_directions(B, hard, uncertain)
+        V = exact_directions(B, hard, uncertain)
         known = B * (~uncertain).to(B.dtype).unsqueeze(-2)
-        return (log_volume(P, known) - log_volume(P, known / std)).numpy()
+        return (log_volume(V, known) - log_volume(V, known / std)).numpy()
 
     @property
     def _is_joint(self) -> bool:
@@ -353,7 +357,7 @@ def _first(draws: PosteriorDraws, n: int) -> PosteriorDraws:
     return PosteriorDraws(*(None if part is None else part[:n] for part in parts))  # type: ignore[arg-type]
 
 
-def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int = 80) -> Tensor:
+def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int = 120) -> Tensor:
     """Quantile of an equal-weight mixture of normals, components on axis 0 (P3).
 
     Newton's method inside a bracket: the quantile lies between the smallest and the largest component quantile.
@@ -369,15 +373,17 @@ def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int =
     total_std = (std.square().mean(0) + mean.var(0, correction=0)).sqrt()
     x = (mean.mean(0) + z * total_std).clamp(low, high)
     precision = 1.0 / (std * math.sqrt(2.0))
-    for _ in range(steps):
+    for i in range(steps):
         u = (x - mean) * precision
         excess = 0.5 * torch.erf(u).mean(0) + (0.5 - probability)
         density = (u.square_().neg_().exp_() * precision).mean(0) / math.sqrt(math.pi)
         low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
-        newton = x - excess / density
-        inside = (newton >= low) & (newton <= high)
-        step = torch.where(inside, newton, 0.5 * (low + high)) - x
-        x = x + step
-        if bool((step.abs() <= 1e-9 * total_std).all()):  # Newton squares the error: what is left is rounding
+        newton, middle = x - excess / density, 0.5 * (low + high)
+        inside = (newton >= low) & (newton <= high) & (i % 4 != 3)  # now and then halve: Newton can creep at a spike
+        done = (excess.abs() <= 1e-9 * min(probability, 1 - probability)) | (
+            high - low <= 1e-14 * (x.abs() + total_std)
+        )
+        x = torch.where(done, x, torch.where(inside, newton, middle))
+        if bool(done.all()):
             break
     return x

@@ -59,7 +59,8 @@ def _dense_singular_log_prob(operator: BalanceOperator, left, var, tol_var, roun
     """L3 with m × m matrices, for exact balances that share uncertain outputs with one another."""
     root = (operator.apply_squared(torch.ones_like(operator.B[..., 0, :])) + tol_var).sqrt()
     B, z = operator.B / root.unsqueeze(-1), left / root
-    P = exact_directions(B, tol_var == 0, var > 0)
+    V = exact_directions(B, tol_var == 0, var > 0)
+    P = V @ V.mT
     gone = (P @ z.unsqueeze(-1)).squeeze(-1)
     N = (B * var.unsqueeze(-2)) @ B.mT + torch.diag_embed(tol_var / root.square())
     L = torch.linalg.cholesky_ex(N + P)[0]
@@ -68,26 +69,32 @@ def _dense_singular_log_prob(operator: BalanceOperator, left, var, tol_var, roun
     density = -0.5 * (u.square().sum(-1) + rank * LOG_2PI) - L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     allowed = (P.abs() @ (rounding / root).unsqueeze(-1)).squeeze(-1)
     off = (gone.abs() > allowed + torch.finfo(z.dtype).tiny).any(-1)
-    log_prob = density - log_volume(P, B * (var == 0).to(B.dtype).unsqueeze(-2)) - root.log().sum(-1)
+    log_prob = density - log_volume(V, B * (var == 0).to(B.dtype).unsqueeze(-2)) - root.log().sum(-1)
     return torch.where(off, -math.inf, log_prob)
 
 
 def exact_directions(
     B: Float[Tensor, "... m n_y"], hard: Bool[Tensor, "... m"], uncertain: Bool[Tensor, "... n_y"]
 ) -> Float[Tensor, "... m m"]:
-    """Projector P onto combinations λ of the hard rows in which nothing uncertain is left, `λᵀ B_uncertain = 0`.
+    """Orthonormal combinations λ of the hard rows in which nothing uncertain is left, `λᵀ B_uncertain = 0`.
 
-    Rows of `B` have length 1 or less, so that an eigenvalue below 1e-12 is zero.
+    Rows of `B` have length 1 or less, so that a singular value below 1e-12 is zero.
+
+    Returns:
+        `V` whose columns are the λ, and zero for the rest; `P = V Vᵀ` projects onto them.
     """
-    shape = batch_shape(B[..., 0], hard, uncertain)
-    keep = (hard.unsqueeze(-1) & hard.unsqueeze(-2)).to(B.dtype)
-    gram = (B * uncertain.to(B.dtype).unsqueeze(-2)) @ B.mT * keep + torch.diag_embed((~hard).to(B.dtype))
-    values, vectors = torch.linalg.eigh(gram.expand(*shape, *gram.shape[-2:]))
-    vectors = vectors * (values < 1e-12).to(B.dtype).unsqueeze(-2)
-    return vectors @ vectors.mT
+    blurred = B * (uncertain.unsqueeze(-2) & hard.unsqueeze(-1)).to(B.dtype)
+    loose = torch.diag_embed((~hard).to(B.dtype))
+    shape = batch_shape(blurred[..., 0], loose[..., 0])
+    both = torch.cat([part.expand(*shape, *part.shape[-2:]) for part in (blurred, loose)], -1)
+    vectors, values, _ = torch.linalg.svd(both, full_matrices=False)
+    return vectors * (values < 1e-12).to(B.dtype).unsqueeze(-2)
 
 
-def log_volume(P: Float[Tensor, "... m m"], B: Float[Tensor, "... m n_y"]) -> Float[Tensor, "..."]:
-    """`½ log det⁺(P B Bᵀ P)`, the pseudo-determinant on the range of P (L3)."""
-    eye = torch.eye(P.shape[-1], dtype=P.dtype, device=P.device)
-    return 0.5 * torch.linalg.slogdet(P @ B @ B.mT @ P + eye - P)[1]
+def log_volume(V: Float[Tensor, "... m m"], B: Float[Tensor, "... m n_y"]) -> Float[Tensor, "..."]:
+    """`½ log det⁺(P B Bᵀ P)`, the pseudo-determinant on the range of `P = V Vᵀ`, whatever the units of `B` (L3)."""
+    absent = (V == 0).all(-2)
+    M = torch.cat([B.mT @ V, torch.diag_embed(absent.to(V.dtype))], -2)  # a column of the identity counts as log 1 = 0
+    length = torch.linalg.vector_norm(M, dim=-2)
+    R = torch.linalg.qr(M / length.unsqueeze(-2), mode="r").R
+    return length.log().sum(-1) + R.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)

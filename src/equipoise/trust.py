@@ -33,13 +33,13 @@ def _residual(z: Array, X: Array, columns: tuple[str, ...], rounding: float) -> 
         return Residual(math.nan, math.nan, math.nan, n, rounding=float(rounding))
     mean, std = float(z.mean()), float(z.std(ddof=1))
     standard = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
-    correlation = standard.T @ (z - mean) / (n * max(std, np.finfo(float).tiny))
+    correlation = standard.T @ (z - mean) / (n * max(float(z.std()), np.finfo(float).tiny))
     worst = int(np.abs(correlation).argmax()) if len(columns) else None
     if worst is None or std <= rounding:
         return Residual(mean, std / math.sqrt(n), std, n, rounding=float(rounding))
     r = float(np.clip(correlation[worst], -1 + 1e-12, 1 - 1e-12))
     z_value = r * math.sqrt((n - 2) / (1 - r * r))
-    return Residual(mean, std / math.sqrt(n), std, n, columns[worst], r * std, z_value, float(rounding))
+    return Residual(mean, std / math.sqrt(n), std, n, columns[worst], r * float(z.std()), z_value, float(rounding))
 
 
 @torch.no_grad()
@@ -61,7 +61,7 @@ def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13)
     q, learned = layer.tolerance, layer.tolerance.learned.tolist()
     n_draws = 4
     n_rows = int(min(len(rows), max(64, LESSON_WORK // (n_draws * grid_points * max(1, sum(learned)) ** 2))))
-    subset = rows.take(torch.linspace(0, len(rows) - 1, n_rows, device=rows.x.device).round().long())
+    subset = rows.take(torch.linspace(0, len(rows) - 1, n_rows, dtype=torch.float64).round().long().to(rows.x.device))
     draws = model.draw(seed, 0)
     gaussian = model.network.at(draws.weights[:n_draws], subset.x)
     expected = _ExpectedLogLikelihood(model, gaussian, subset, len(rows) / n_rows)
