@@ -36,6 +36,7 @@ LAYERS = (
     "network",
     "likelihood",
     "scaling",
+    "sensors",
     "model",
     "checkpoint",
     "training",

@@ -48,9 +48,12 @@ def test_a_tolerance_is_recovered_when_the_sensors_are_known():
     X, _, Y = table(tol_std=0.2)
     balance = fit(X, Y, sensor_std=[0.05] * 3).tolerances_.loc["sum"]
     assert balance.tol_std_lower < 0.2 < balance.tol_std_upper
-    assert balance.tol_std_upper < 0.25 and balance.tol_std_lower > 0.16  # an interval that says something
+    assert balance.tol_std_upper < 0.25
+    assert balance.tol_std_lower > 0.16
     assert balance.verdict == "informed"
-    assert balance.separable and balance.unit == "kg" and not balance.biased
+    assert balance.separable
+    assert balance.unit == "kg"
+    assert not balance.biased
 
 
 def test_sensor_noise_is_recovered_when_the_law_is_exact():
@@ -74,7 +77,8 @@ def test_a_biased_balance_is_labelled_its_offset_found_and_the_prediction_unharm
     X_test, truth, _ = table(500, seed=9, bias=1.0)
     biased, offset, plain = fit(X, Y), fit(X, Y, offset=True), fit(X, Y, constraint=None)
     assert biased.tolerances_.loc["sum"].biased
-    assert "biased by" in biased.tolerances_.loc["sum"].note and "kg" in biased.tolerances_.loc["sum"].note
+    assert "biased by" in biased.tolerances_.loc["sum"].note
+    assert "kg" in biased.tolerances_.loc["sum"].note
     found = offset.tolerances_.loc["sum"]
     assert abs(found.offset - 1.0) < 1.96 * found.offset_std < 0.2
     squares = [((model.predict(X_test) - truth) ** 2).mean(1) for model in (biased, plain)]
@@ -91,8 +95,10 @@ def test_a_tolerance_the_data_do_not_inform_keeps_its_prior_and_says_so():
     model = fit(X, 1e6 * Y, likelihood="marginal", tolerance=eq.TolerancePrior.paper(), max_epochs=60)
     balance = model.tolerances_.loc["sum"]
     assert balance.verdict == "not informed by the data"
-    assert balance.mu_rho == pytest.approx(-2.0, abs=0.1) and balance.sigma_rho == pytest.approx(1.0, abs=0.05)
-    assert balance.kl < 0.1 and balance.information < 1.0
+    assert balance.mu_rho == pytest.approx(-2.0, abs=0.1)
+    assert balance.sigma_rho == pytest.approx(1.0, abs=0.05)
+    assert balance.kl < 0.1
+    assert balance.information < 1.0
 
 
 def test_data_that_obey_to_rounding_make_the_balance_exact():
@@ -132,7 +138,9 @@ def test_the_same_seed_gives_the_same_bits_after_clone_and_pickle():
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
     X, _, Y = table(80)
-    return pd.DataFrame(np.hstack([Y, X]), columns=["a [kg]", "b [kg]", "total [kg]", "x", "z"], index=np.arange(80) + 7)
+    return pd.DataFrame(
+        np.hstack([Y, X]), columns=["a [kg]", "b [kg]", "total [kg]", "x", "z"], index=np.arange(80) + 7
+    )
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +151,13 @@ def fitted(frame) -> eq.ConstrainedBNNRegressor:
 def test_frames_come_back_in_kind_with_names_and_index(fitted, frame):
     mean = fitted.predict(frame)
     assert isinstance(mean, pd.DataFrame)
-    assert list(mean.columns) == ["a [kg]", "b [kg]", "total [kg]"] and mean.index.equals(frame.index)
+    assert list(mean.columns) == ["a [kg]", "b [kg]", "total [kg]"]
+    assert mean.index.equals(frame.index)
     lower, upper = fitted.predict_interval(pl.from_pandas(frame), 0.5)
-    assert isinstance(lower, pl.DataFrame) and lower.columns == list(mean.columns)
-    assert (lower.to_numpy() < mean.to_numpy()).all() and (mean.to_numpy() < upper.to_numpy()).all()
+    assert isinstance(lower, pl.DataFrame)
+    assert lower.columns == list(mean.columns)
+    assert (lower.to_numpy() < mean.to_numpy()).all()
+    assert (mean.to_numpy() < upper.to_numpy()).all()
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         assert isinstance(fitted.predict(frame[["x", "z"]].to_numpy()), np.ndarray)
 
@@ -263,7 +274,7 @@ BAD_PARAMETERS = [
 ]
 
 
-@pytest.mark.parametrize("options, error, message", BAD_PARAMETERS)
+@pytest.mark.parametrize(("options", "error", "message"), BAD_PARAMETERS)
 def test_a_bad_parameter_is_named_with_its_value(options, error, message):
     X, _, Y = table(40)
     model = eq.ConstrainedBNNRegressor(**({"constraint": SUM} | SMALL | options))

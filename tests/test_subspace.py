@@ -30,7 +30,7 @@ def naive(B, left, var, tol_var) -> float:
 
 
 @pytest.mark.parametrize(
-    "var, tol_var",
+    ("var", "tol_var"),
     [
         ([0, 0, 0, 0], [0, 0, 0]),  # nothing uncertain: a density on the subspace alone
         ([0, 0.7, 0, 0], [0, 0, 0]),  # two exact balances share the only uncertain output

@@ -1,5 +1,6 @@
 """Training: the same bits again, after a kill too; stopping; schedules; the remedy for heteroscedastic collapse."""
 
+import itertools
 import math
 import signal
 import subprocess
@@ -165,7 +166,8 @@ def test_validation_uses_the_same_noise_every_time():
 def test_the_history_has_the_parts_of_the_elbo_for_each_balance():
     history = train(constrained_model(), data(), None, SHORT, seed=0)
     first, last = history.epochs[8], history.epochs[-1]
-    assert first["phase"] == "elbo" and history.epochs[7]["phase"] == "means"
+    assert first["phase"] == "elbo"
+    assert history.epochs[7]["phase"] == "means"
     for name, size in (("kl_tolerance", 1), ("kl_offset", 1), ("kl_sensor", 3), ("rho_mean", 1), ("rho_std", 1)):
         assert len(last[name]) == size
     assert first["rho_mean"][0] == pytest.approx(-6.0, abs=0.5)  # the posterior starts at the prior
@@ -211,10 +213,10 @@ def test_schedules_start_low_peak_at_one_and_end_where_they_say():
     assert cosine(0.05) == pytest.approx(1.0)
     assert cosine(1.0) == pytest.approx(0.01)
     values = [cosine(f) for f in np.linspace(0.05, 1, 50)]
-    assert all(a >= b for a, b in zip(values, values[1:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(values))
 
 
-@pytest.mark.parametrize("n_rows, expected", [(10, 10), (200, 32), (2000, 128), (12600, 512), (10**6, 512)])
+@pytest.mark.parametrize(("n_rows", "expected"), [(10, 10), (200, 32), (2000, 128), (12600, 512), (10**6, 512)])
 def test_the_batch_grows_with_the_rows_up_to_512(n_rows, expected):
     assert TrainingPlan().rows_per_step(n_rows) == expected
 

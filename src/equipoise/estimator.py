@@ -23,7 +23,8 @@ from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.network import ACTIVATIONS, BayesianMLP
 from equipoise.predictive import Predictive
 from equipoise.scaling import Standardizer
-from equipoise.tolerance import LogNormalVariance, TolerancePrior, tolerance_posterior
+from equipoise.sensors import sensor_posterior, sensor_std_of
+from equipoise.tolerance import TolerancePrior, tolerance_posterior
 from equipoise.training import TrainingPlan, train
 
 Array = NDArray[np.float64]
@@ -120,10 +121,10 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         train_rows, held_out = self._split(len(X))
         self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
         obeyed = self._obeyed_to_rounding(X, Y, precision)
-        sensor_var = self._sensor_var(Y, obeyed, precision)
-        self.model_ = self._build(X, Y, obeyed, sensor_var, precision)
-        self._check_exact_balances(X, Y, obeyed, sensor_var, precision)
-        rows = self._rows(X, Y, sensor_var)
+        sensor_std = self._sensor_std(Y, obeyed)
+        self.model_ = self._build(X, Y, obeyed, sensor_std, precision)
+        self._check_exact_balances(X, Y, obeyed, sensor_std, precision)
+        rows = self._rows(X, Y, sensor_std)
         trained_on = rows.take(torch.as_tensor(train_rows)).to(self._device)
         self.history_ = train(
             self.model_,
@@ -245,11 +246,11 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_held_out = int(self.validation_fraction * n)
         return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
 
-    def _rows(self, X: Array, Y: Array, sensor_var: Array | None) -> Rows:
+    def _rows(self, X: Array, Y: Array, sensor_std: Array | None) -> Rows:
         s = self.standardizer_
         per_row = None
-        if sensor_var is not None and sensor_var.ndim == 2:
-            per_row = torch.as_tensor(sensor_var / s.y_std**2)
+        if sensor_std is not None and sensor_std.ndim == 2:
+            per_row = torch.as_tensor((sensor_std / s.y_std) ** 2)
         return Rows(
             torch.as_tensor(s.inputs(X), dtype=torch.float32),
             torch.as_tensor(s.outputs(Y)),
@@ -260,7 +261,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     # ------------------------------------------------------------------ model
 
     def _build(
-        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_var: Array | None, precision: float
+        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_std: Array | None, precision: float
     ) -> ConstrainedBNN:
         s = self.standardizer_
         network = BayesianMLP(
@@ -271,7 +272,9 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             prior_std=self.prior_std,
             generator=torch.Generator().manual_seed(derived_seed(self.seed_, 5)),
         )
-        sensor = self._sensor_posterior(Y, sensor_var, precision)
+        sensor = None
+        if sensor_std is not None and sensor_std.ndim == 1:
+            sensor = sensor_posterior(sensor_std, Y, s, precision)
         if self.constraint_ is None:
             return ConstrainedBNN(network, None, marginal, sensor).to(self._device)
         constraint = LinearConstraint(s.B, names=self.constraint_.names, outputs=self.constraint_.outputs)
@@ -302,14 +305,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return obeys.all(0) & (seen.sum(0) >= 3)
 
     def _check_exact_balances(
-        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_var: Array | None, precision: float
+        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_std: Array | None, precision: float
     ) -> None:
         """An exact balance that noise-free sensors contradict has no likelihood under L2."""
         c, layer = self.constraint_, self.model_.conditioning
         if c is None or layer is None or self.likelihood != "joint":
             return
         exact = (layer.tolerance.median() == 0).cpu().numpy()
-        noisy = np.zeros((1, c.n_outputs), bool) if sensor_var is None else ~(np.atleast_2d(sensor_var) == 0)
+        noisy = np.zeros((1, c.n_outputs), bool) if sensor_std is None else ~(np.atleast_2d(sensor_std) == 0)
         noisy = noisy.any(0)
         for k in np.flatnonzero(exact & ~obeyed & ~((c.B != 0) & noisy).any(1)):
             worst = np.nanmax(np.abs(c.residual(X, Y)[:, k]), initial=0.0)
@@ -320,54 +323,20 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                     "(or 'learn'), or the balance a tolerance."
                 )
 
-    def _sensor_var(self, Y: Array, obeyed: NDArray[np.bool_], precision: float) -> Array | None:
-        """Sensor variances in squared user units, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none."""
-        given = self._given_sensor_std(Y)
-        if self.constraint_ is None or self.likelihood == "marginal":
-            given = np.nan_to_num(given, nan=0.0)
+    def _sensor_std(self, Y: Array, obeyed: NDArray[np.bool_]) -> Array | None:
+        """Sensor standard deviations in the user's units, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none."""
+        std, c = sensor_std_of(self.sensor_std, self.output_names_, len(Y)), self.constraint_
+        if c is None or self.likelihood == "marginal":
+            learnable = np.zeros(Y.shape[1], dtype=bool)
         else:
-            in_balance = (self.constraint_.B != 0).any(0)
-            in_obeyed = (self.constraint_.B[obeyed] != 0).any(0)
-            given = np.where(np.isnan(given) & (~in_balance | in_obeyed), 0.0, given)
-        if self.likelihood == "marginal" and self.constraint_ is not None and (given > 0).any():
+            learnable = (c.B != 0).any(0) & ~(c.B[obeyed] != 0).any(0)
+        std = np.where(np.isnan(std) & ~learnable, 0.0, std)
+        if self.likelihood == "marginal" and c is not None and (std > 0).any():
             raise ValueError(
                 "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "
                 f"truth, but got {self.sensor_std!r}. Use likelihood='joint' to keep sensor noise apart."
             )
-        return None if not (np.isnan(given) | (given > 0)).any() else given**2
-
-    def _given_sensor_std(self, Y: Array) -> Array:
-        """Sensor standard deviations as the user gave them, NaN for "learn"."""
-        said, n_y = self.sensor_std, Y.shape[1]
-        if said is None:
-            return np.zeros(n_y)
-        if isinstance(said, str):
-            said = {name: said for name in self.output_names_}
-        if isinstance(said, Mapping):
-            unknown = [name for name in said if name not in self.output_names_]
-            if unknown:
-                raise ValueError(
-                    f"sensor_std names outputs, but got {', '.join(map(repr, unknown))}. "
-                    f"The outputs are {', '.join(map(repr, self.output_names_))}."
-                )
-            said = [_sensor_number(said.get(name, "learn"), name) for name in self.output_names_]
-        else:
-            said = np.asarray(said, dtype=float)
-            if said.shape not in ((n_y,), Y.shape):
-                shapes = f"({n_y},), one per output, or {Y.shape}, one per row and output"
-                raise ValueError(f"sensor_std must have shape {shapes}, but got {said.shape}.")
-            if not (np.isfinite(said) & (said >= 0)).all():
-                bad = said[~(np.isfinite(said) & (said >= 0))][0]
-                raise ValueError(f"sensor_std must hold finite standard deviations ≥ 0, but got {bad}.")
-        return np.asarray(said, dtype=float)
-
-    def _sensor_posterior(self, Y: Array, sensor_var: Array | None, precision: float) -> LogNormalVariance | None:
-        if sensor_var is None or sensor_var.ndim == 2:
-            return None
-        s, prior = self.standardizer_, TolerancePrior()
-        fixed = torch.as_tensor(sensor_var / s.y_std**2)
-        floor = torch.as_tensor((4 * precision * np.nanmax(np.abs(Y), axis=0) / s.y_std) ** 2)
-        return LogNormalVariance(torch.full_like(fixed, prior.mean), torch.full_like(fixed, prior.std), fixed, floor)
+        return std if (np.isnan(std) | (std > 0)).any() else None
 
     def _summarise(self, X: Array, Y: Array, rows: Rows, obeyed: NDArray[np.bool_], precision: float) -> None:
         """What was learned of balances and sensors, in the user's units."""
@@ -423,11 +392,3 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 def _check_choice(name: str, value: Any, choices: Mapping) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, but got {value!r}.")
-
-
-def _sensor_number(value: Any, output: str) -> float:
-    if isinstance(value, str) and value == "learn":
-        return math.nan
-    if isinstance(value, numbers.Real) and math.isfinite(float(value)) and float(value) >= 0:
-        return float(value)
-    raise ValueError(f"sensor_std of {output!r} must be a number ≥ 0 or 'learn', but got {value!r}.")
