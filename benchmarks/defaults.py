@@ -39,11 +39,13 @@ class Case:
 
     Args:
         balances: What is told to the constrained variants.
+        sensor_std: What a data sheet would say of the sensors.
         draw: Rows from a generator and their number.
         n_train, n_test: How many rows to fit and to score.
     """
 
     balances: eq.LinearConstraint
+    sensor_std: tuple[float, ...]
     draw: Callable[[np.random.Generator, int], Data]
     n_train: int
     n_test: int
@@ -61,8 +63,8 @@ def cell(rng: np.random.Generator, n: int) -> Data:
     Q_irr = 2e4 * current * (eta_p + eta_n + dV_ir)
     V, Q_tot = V_ocv - eta_p - eta_n - dV_ir, Q_rev + Q_irr
     truth = np.stack([V, V_ocv, eta_p, eta_n, dV_ir, Q_tot, Q_rev, Q_irr], axis=1)
-    sensor_std = np.array([3e-3] * 5 + [60.0] * 3) * (0.75 + 0.25 * current[:, None] / 3.0)
-    return Data(np.stack([current, soc, temperature], axis=1), truth, truth + sensor_std * rng.normal(size=truth.shape))
+    noise_std = np.array(CELL_SENSORS) * (0.75 + 0.25 * current[:, None] / 3.0)
+    return Data(np.stack([current, soc, temperature], axis=1), truth, truth + noise_std * rng.normal(size=truth.shape))
 
 
 def parts_and_sum(rng: np.random.Generator, n: int) -> Data:
@@ -70,7 +72,7 @@ def parts_and_sum(rng: np.random.Generator, n: int) -> Data:
     x = rng.uniform(-2.0, 2.0, n)
     a, b = np.sin(2.0 * x), 0.5 * x**2
     truth = np.stack([a, b, a + b], axis=1)
-    return Data(x[:, None], truth, truth + np.array([0.1, 0.05, 0.1]) * rng.normal(size=truth.shape))
+    return Data(x[:, None], truth, truth + np.array(SUM_SENSORS) * rng.normal(size=truth.shape))
 
 
 CELL_BALANCES = eq.LinearConstraint.from_equations(
@@ -78,20 +80,24 @@ CELL_BALANCES = eq.LinearConstraint.from_equations(
     inputs=["I [A]", "SOC", "T [K]"],
     outputs=["V [V]", "V_ocv [V]", "eta_p [V]", "eta_n [V]", "dV_ir [V]", "Q_tot [W]", "Q_rev [W]", "Q_irr [W]"],
 )
+CELL_SENSORS = (3e-3, 3e-3, 3e-3, 3e-3, 3e-3, 60.0, 60.0, 60.0)
 SUM = eq.LinearConstraint.from_equations("total = a + b", inputs=["x"], outputs=["a", "b", "total"])
+SUM_SENSORS = (0.1, 0.05, 0.1)
 CASES = {
-    "cell: 8 outputs, 2 balances, 2,000 rows": Case(CELL_BALANCES, cell, 2000, 1000),
-    "sum: 3 outputs, 1 balance, 500 rows": Case(SUM, parts_and_sum, 500, 1000),
+    "cell: 8 outputs, 2 balances, 2,000 rows": Case(CELL_BALANCES, CELL_SENSORS, cell, 2000, 1000),
+    "sum: 3 outputs, 1 balance, 500 rows": Case(SUM, SUM_SENSORS, parts_and_sum, 500, 1000),
 }
-VARIANTS: dict[str, Callable[[eq.LinearConstraint], dict]] = {
-    "no balances": lambda _: {"constraint": None},
-    "marginal, paper's prior": lambda c: {
-        "constraint": c,
+VARIANTS: dict[str, Callable[[Case], dict]] = {
+    "no balances": lambda case: {"constraint": None},
+    "marginal, paper's prior": lambda case: {
+        "constraint": case.balances,
         "likelihood": "marginal",
         "tolerance": eq.TolerancePrior.paper(),
     },
-    "joint, no sensor noise": lambda c: {"constraint": c, "sensor_std": None},
-    DEFAULT: lambda c: {"constraint": c},
+    "joint, no sensor noise": lambda case: {"constraint": case.balances, "sensor_std": None},
+    DEFAULT: lambda case: {"constraint": case.balances},
+    "joint, sensors given": lambda case: {"constraint": case.balances, "sensor_std": case.sensor_std},
+    "joint, sensors learned, exact": lambda case: {"constraint": case.balances, "tolerance": 0},
 }
 HEADERS = {
     "rmse": "RMSE of the mean",
@@ -131,7 +137,7 @@ def run(case: Case, seeds: Sequence[int], max_epochs: int) -> dict[str, list[Sco
         train, test = case.draw(rng, case.n_train), case.draw(rng, case.n_test)
         for name, options in VARIANTS.items():
             model = eq.ConstrainedBNNRegressor(
-                **options(case.balances), hidden=(32, 32), max_epochs=max_epochs, random_state=seed
+                **options(case), hidden=(32, 32), max_epochs=max_epochs, random_state=seed
             ).fit(train.X, train.Y)
             found[name].append(scores(model, case.balances, train, test))
             print(".", end="", file=sys.stderr, flush=True)
@@ -160,7 +166,7 @@ def paired(found: Mapping[str, list[Scores]]) -> str:
 def _text(values: Array, signed: bool = False) -> str:
     """Mean ± standard error, to the digit that the standard error leaves certain."""
     mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
-    digits = 4 if error == 0 else min(5, max(1, 1 - math.floor(math.log10(error))))
+    digits = 1 if error == 0 else min(4, max(1, 1 - math.floor(math.log10(error))))
     return f"{mean:{'+' if signed else ''}.{digits}f} ± {error:.{digits}f}"
 
 

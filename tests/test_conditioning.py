@@ -528,3 +528,45 @@ def test_a_mean_of_the_wrong_width_is_refused_with_both_widths():
     wrong = torch.ones(5, 3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"one entry per output of the balances \(4\).*but got shape \(5, 3\)"):
         ConditioningLayer(HEAT, 0)(wrong, wrong, x)
+
+
+# --- The boundary -----------------------------------------------------------------------------------------------------
+
+
+def test_shapes_that_do_not_fit_and_negative_variances_are_refused():
+    g = DiagonalGaussian(torch.zeros(3).double(), torch.ones(3).double())
+    with pytest.raises(ValueError, match=r"must fit together, but got mean \(3,\), B \(2, 4\) and target \(2,\)"):
+        condition(g, torch.ones(2, 4).double(), torch.ones(2).double())
+    with pytest.raises(ValueError, match=r"must be ≥ 0, but got -1\.0"):
+        condition(g, torch.ones(1, 3).double(), torch.ones(1).double(), -1.0)
+
+
+def test_a_repeated_exact_balance_changes_nothing():
+    g = DiagonalGaussian(torch.zeros(3).double(), torch.ones(3).double())
+    once, twice = torch.tensor([[1.0, 1.0, 0.0]]).double(), torch.tensor([[1.0, 1.0, 0.0], [2.0, 2.0, 0.0]]).double()
+    one, two = condition(g, once, torch.ones(1).double()), condition(g, twice, torch.tensor([1.0, 2.0]).double())
+    torch.testing.assert_close(two.mean, one.mean)
+    torch.testing.assert_close(two.var, one.var)
+
+
+def test_gradients_flow_to_the_coefficients_too():
+    g = DiagonalGaussian(torch.tensor([0.3, -1.0, 2.0]).double(), torch.tensor([0.5, 1.0, 2.0]).double())
+    B = torch.tensor([[1.0, -0.5, 2.0], [0.3, 1.0, 0.7]]).double().requires_grad_()
+
+    def function(B):
+        c = condition(g, B, torch.ones(2).double(), torch.tensor([0.1, 0.2]).double())
+        return c.mean, c.var
+
+    assert torch.autograd.gradcheck(function, [B])
+
+
+def test_the_layer_takes_uncertain_inputs():
+    mean, var, x = rows()
+    layer = ConditioningLayer(HEAT, 0.3).eval()
+    input_var = torch.tensor([0.2, 0.0]).double()
+    got = layer(mean, var, x, input_var=input_var)
+    expected = condition(
+        DiagonalGaussian(mean, var), layer.B, layer.target(x), layer.tolerance.median(), A=layer.A, input_var=input_var
+    )
+    torch.testing.assert_close(got.mean, expected.mean)
+    assert not torch.allclose(got.var, layer(mean, var, x).var)

@@ -266,6 +266,8 @@ BAD_PARAMETERS = [
     ({"tolerance": {"sums": 0}}, ValueError, "tolerance names the balances it applies to, but got 'sums'.*'sum'"),
     ({"tolerance": -1.0}, ValueError, "tolerance of balance 'sum' must be None, 0, a positive"),
     ({"tolerance": 0, "sensor_std": None}, ValueError, r"'sum' is exact .* the data miss it by up to .* kg"),
+    ({"hidden": 8}, ValueError, "hidden must hold positive whole numbers, but got 8"),
+    ({"validation_fraction": None}, ValueError, r"validation_fraction must be in \[0, 1\), but got None"),
     ({"hidden": (0,)}, ValueError, r"hidden must hold positive whole numbers, but got \(0,\)"),
     ({"n_draws": 0}, ValueError, "n_draws must be a whole number of at least 1, but got 0"),
     ({"max_epochs": 1.5}, ValueError, "max_epochs must be a whole number of at least 1, but got 1.5"),
@@ -296,7 +298,7 @@ def test_bad_data_are_named(frame):
     with pytest.raises(ValueError, match="Input X contains NaN"):
         model.fit(np.where(X > 1.9, np.nan, X), Y)
     Y[:, 1] = np.nan
-    with pytest.raises(ValueError, match=r"must be measured in some row, but got only NaN for 'b \[kg\]'"):
+    with pytest.raises(ValueError, match=r"must be measured in 3 rows at least, but got 0 for 'b \[kg\]'"):
         model.fit(X, Y)
 
 
@@ -304,3 +306,82 @@ def test_the_device_is_where_the_model_lives():
     X, _, Y = table(40)
     model = eq.ConstrainedBNNRegressor(SUM, device=torch.device("cpu"), **SMALL).fit(X, Y)
     assert {p.device.type for p in model.model_.parameters()} == {"cpu"}
+
+
+# ---------------------------------------------------------------- corners
+
+
+@pytest.mark.parametrize("offset", [False, True])
+def test_exact_data_with_missing_outputs_train_and_have_a_density(offset):
+    X, truth, _ = table(60)
+    truth[:, 2] = truth[:, 0] + truth[:, 1]
+    truth[np.random.default_rng(0).random(truth.shape) < 0.3] = np.nan
+    model = eq.ConstrainedBNNRegressor(SUM, offset=offset, **SMALL).fit(X, truth)
+    assert model.tolerances_.loc["sum"].kind == "exact to rounding"
+    assert model.tolerances_.loc["sum"].offset == 0.0
+    assert np.isfinite(model.predict_distribution(X).log_prob(truth)).all()
+
+
+@pytest.mark.parametrize("change", [{"activation": "tanh"}, {"prior_std": 0.1}, {"likelihood": "marginal"}])
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, change):
+    X, _, Y = table(40)
+    options = {"sensor_std": None, "checkpoint": tmp_path / "fit.ckpt"} | SMALL
+    eq.ConstrainedBNNRegressor(SUM, **options).fit(X, Y)
+    with pytest.raises(eq.TrainingError, match="belongs to another run"):
+        eq.ConstrainedBNNRegressor(SUM, **(options | change)).fit(X, Y)
+
+
+def test_rows_without_a_measurement_are_not_held_out():
+    X, _, Y = table(40)
+    Y[:30] = np.nan
+    Y[0, 1] = 1.0  # a row with one value can be held out; an empty one cannot
+    model = eq.ConstrainedBNNRegressor(**(SMALL | {"validation_fraction": 0.5})).fit(X, Y)
+    held_out = model._split(Y)[1]
+    assert len(held_out) == 5
+    assert (~np.isnan(Y[held_out])).any(1).all()
+    assert min(model.history_.column("validation")) != 0.0
+
+
+def test_a_constant_input_that_changes_later_does_not_explode():
+    X, _, Y = table(60)
+    constant = np.full((60, 1), 300.0)
+    model = eq.ConstrainedBNNRegressor(**SMALL).fit(np.hstack([X, constant]), Y)
+    before, after = (model.predict(np.hstack([X, constant + change])) for change in (0.0, 0.3))
+    assert np.abs(after - before).max() < 0.05
+
+
+def test_outputs_are_matched_by_name_wherever_frames_are_taken(fitted, frame):
+    p = fitted.predict_distribution(frame)
+    names = ["total [kg]", "a [kg]", "b [kg]"]
+    assert np.array_equal(p.log_prob(frame), p.log_prob(frame[names]))
+    std = pd.Series({"total [kg]": 0.3, "a [kg]": 0.1, "b [kg]": 0.2})
+    model = eq.ConstrainedBNNRegressor(SUM, sensor_std=std, **SMALL).fit(frame, frame)
+    assert np.allclose(model.sensor_std_["std"], [0.1, 0.2, 0.3])
+    plain = eq.ConstrainedBNNRegressor(**SMALL).fit(frame[["x", "z"]], frame[names])
+    assert plain.score(frame[["x", "z"]], frame[names[::-1]]) == plain.score(frame[["x", "z"]], frame[names])
+
+
+def test_column_labels_that_are_numbers_come_back_as_they_were():
+    X, _, Y = table(40)
+    model = eq.ConstrainedBNNRegressor(**SMALL).fit(pd.DataFrame(X), pd.DataFrame(Y))
+    assert list(model.predict(pd.DataFrame(X)).columns) == [0, 1, 2]
+
+
+def test_a_predictive_distribution_can_be_sent_to_another_process(fitted, frame):
+    p = fitted.predict_distribution(frame)
+    assert pickle.loads(pickle.dumps(p)).mean.equals(p.mean)
+
+
+def test_outputs_that_were_not_measured_do_not_spoil_the_score(fitted, frame):
+    Y = frame[["a [kg]", "b [kg]", "total [kg]"]].to_numpy(copy=True)
+    Y[:, 0] = np.nan
+    assert fitted.score(frame, Y) == pytest.approx(r2_score(Y[:, 1:], fitted.predict(frame).to_numpy()[:, 1:]))
+    with pytest.raises(ValueError, match="measured in 2 rows at least"):
+        fitted.score(frame, np.full_like(Y, np.nan))
+
+
+def test_a_ledgers_baseline_must_be_of_the_same_rows(fitted, frame):
+    p = fitted.predict_distribution(frame)
+    assert np.array_equal(p.ledger(baseline=p).baseline, np.asarray(p.var))
+    with pytest.raises(ValueError, match="the same rows and outputs .80 rows"):
+        p.ledger(baseline=fitted.predict_distribution(frame[:5]))

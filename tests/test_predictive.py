@@ -393,10 +393,10 @@ def test_without_sensor_noise_measured_and_true_coincide(case):
 @pytest.mark.parametrize(
     ("sensor_std", "complaint"),
     [
-        (np.ones(5), r"for each of 'y0', 'y1'.*got shape \(5,\)"),
-        (np.array(1.0), r"got shape \(\)"),
-        ([1.0, 1.0, -1.0, 1.0, 1.0, 1.0], "negative or missing"),
-        ([1.0, 1.0, NAN, 1.0, 1.0, 1.0], "negative or missing"),
+        (np.ones(5), r"one per output, .*but got \(5,\)"),
+        ([1.0, 1.0, -1.0, 1.0, 1.0, 1.0], "but got -1.0"),
+        ([1.0, 1.0, NAN, 1.0, 1.0, 1.0], "but got nan"),
+        ({"y0": 1.0}, "missing"),
         (np.ones((3, 6)), r"\(3, 6\)"),
         (np.ones((1, 4, 6)), r"\(1, 4, 6\)"),
     ],

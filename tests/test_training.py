@@ -146,7 +146,7 @@ def test_the_best_state_on_held_out_rows_is_the_one_kept(long_training):
 
     run = _Run(model, rows, held_out, plan, seed=0)
     run.progress.phase = "elbo"
-    assert run._validate({}) == min(e["validation"] for e in counted)
+    assert run._validate(held_out) == min(e["validation"] for e in counted)
 
 
 def test_stopping_is_counted_only_after_the_kl_warm_up():

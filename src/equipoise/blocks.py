@@ -274,7 +274,7 @@ class _Scalar:
 
 
 class _TriangularFactor(torch.autograd.Function):
-    """`(B, v, r) → L` with `S = B diag(v) Bᵀ + diag(r) = L Lᵀ`, differentiable in v and r.
+    """`(B, v, r) → L` with `S = B diag(v) Bᵀ + diag(r) = L Lᵀ`, differentiable in all three.
 
     Forward, by QR: `S = Mᵀ M` with `M = [√v Bᵀ; √r]`, and the R of `M = Q R` is `Lᵀ`. Forming S first would square its
     condition number, and balances may be nearly dependent. Columns of M are scaled to length 1 meanwhile, so that
@@ -283,6 +283,7 @@ class _TriangularFactor(torch.autograd.Function):
     Backward, from S as a function of v and r (so that it is right at r = 0, where √r has no derivative)::
 
         S̄ = ½ L⁻ᵀ (Φ + Φᵀ) L⁻¹,  Φ = tril(Lᵀ L̄) with its diagonal halved        v̄ = diag(Bᵀ S̄ B),  r̄ = diag(S̄)
+        B̄ = 2 S̄ B diag(v)
     """
 
     @staticmethod
@@ -294,8 +295,9 @@ class _TriangularFactor(torch.autograd.Function):
         M = torch.cat([part.expand(*shape, *part.shape[-2:]) for part in (top, bottom)], -2) / root.unsqueeze(-2)
         R = torch.linalg.qr(M, mode="r").R
         diagonal = R.diagonal(dim1=-2, dim2=-1)
-        # A zero on the diagonal (nothing uncertain is left in a balance) must not divide; 1e-30 is beyond rounding.
-        lift = torch.where(diagonal.abs() < 1e-30, 1e-30, 0.0)
+        # A zero on the diagonal is a balance in which nothing uncertain is left, or that repeats others: an infinite
+        # pivot takes it out, as the pseudo-inverse would.
+        lift = torch.where(diagonal.abs() < 8 * M.shape[-2] * torch.finfo(M.dtype).eps, 1e30, 0.0)
         sign = torch.where(diagonal < 0, -1.0, 1.0)
         L = root.unsqueeze(-1) * (R * sign.unsqueeze(-1) + torch.diag_embed(lift)).mT
         ctx.save_for_backward(B, v, r, L)
@@ -309,7 +311,8 @@ class _TriangularFactor(torch.autograd.Function):
         half = torch.linalg.solve_triangular(L.mT, phi + phi.mT, upper=True)
         S = 0.5 * torch.linalg.solve_triangular(L, half, upper=False, left=False)
         v_grad = ((S @ B) * B).sum(-2)
-        return None, v_grad.sum_to_size(v.shape), S.diagonal(dim1=-2, dim2=-1).sum_to_size(r.shape)
+        B_grad = (2.0 * (S @ B) * v.unsqueeze(-2)).sum_to_size(B.shape) if ctx.needs_input_grad[0] else None
+        return B_grad, v_grad.sum_to_size(v.shape), S.diagonal(dim1=-2, dim2=-1).sum_to_size(r.shape)
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,13 @@ def condition(
         (tensor([0.3333, 0.3333, 0.3333]), tensor([0.6667, 0.6667, 0.6667]))
     """
     dtype, work = gaussian.mean.dtype, _work_dtype(gaussian.mean)
+    _check_shapes(gaussian, B.B if isinstance(B, BalanceOperator) else B, target)
     operator = B if isinstance(B, BalanceOperator) else BalanceOperator(B.to(work))
     mean, var, target = gaussian.mean.to(work), gaussian.var.to(work), target.to(work)
     tol_var = torch.as_tensor(tol_var, dtype=work, device=mean.device)
     tol_var = tol_var.expand(target.shape[-1:]) if tol_var.ndim == 0 else tol_var
+    if not (tol_var.is_meta or torch.compiler.is_compiling()) and bool((tol_var < 0).any()):
+        raise ValueError(f"tol_var holds variances, which must be ≥ 0, but got {float(tol_var.min())}.")
     n_hidden = 0
     if input_var is not None:
         if A is None:
@@ -64,6 +67,12 @@ def condition(
         n_hidden = A.shape[-1]
         mean, var, operator = _with_hidden_inputs(mean, var, operator.B, A.to(work), input_var.to(work))
     return ConditionedGaussian(DiagonalGaussian(mean, var), operator, target, tol_var, n_hidden, dtype, rounding)
+
+
+def _check_shapes(gaussian: DiagonalGaussian, B: Tensor, target: Tensor) -> None:
+    got = f"mean {tuple(gaussian.mean.shape)}, B {tuple(B.shape)} and target {tuple(target.shape)}"
+    if B.ndim < 2 or B.shape[-1] != gaussian.mean.shape[-1] or target.shape[-1:] != B.shape[-2:-1]:
+        raise ValueError(f"mean (..., n_y), B (..., m, n_y) and target (..., m) must fit together, but got {got}.")
 
 
 def _work_dtype(like: Tensor) -> torch.dtype:
@@ -93,7 +102,7 @@ class ConditioningLayer(nn.Module):
             `LogNormalVariance` of relative tolerances is taken as it is.
         output_std: Standard deviations of the outputs, `(n_y,)`: what a *relative* tolerance is relative to.
             Ones by default.
-        offset: Learn an offset per balance, `A x + B y = b + δ`, too.
+        offset: Learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have one.
 
     Example:
         >>> import equipoise as eq
@@ -109,7 +118,7 @@ class ConditioningLayer(nn.Module):
         tolerance: Tolerance | LogNormalVariance = None,
         *,
         output_std=None,
-        offset: bool = False,
+        offset: bool | Tensor = False,
     ):
         super().__init__()
         self.names = constraint.names
@@ -125,7 +134,8 @@ class ConditioningLayer(nn.Module):
         if not isinstance(tolerance, LogNormalVariance):
             tolerance = tolerance_posterior(tolerance, constraint.names, self.row_scale)
         self.tolerance = tolerance
-        self.offset = GaussianOffset(constraint.n_balances) if offset else None
+        mask = offset if isinstance(offset, Tensor) else torch.full((constraint.n_balances,), bool(offset))
+        self.offset = GaussianOffset(constraint.n_balances, mask) if bool(mask.any()) else None
         self.layout = block_layout(self.B)
 
     def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
@@ -142,11 +152,12 @@ class ConditioningLayer(nn.Module):
         var: Float[Tensor, "... n_y"],
         x: Float[Tensor, "... n_x"] | None = None,
         generator: torch.Generator | None = None,
+        input_var: Float[Tensor, "... n_x"] | None = None,
     ) -> ConditionedGaussian:
         """Condition `N(mean, diag(var))` on the balances at inputs `x` (C1–C4).
 
         In training mode each row draws its own tolerance from the posterior; in evaluation mode the posterior's
-        median `exp(E[ρ])` is used, so that the layer is deterministic.
+        median `exp(E[ρ])` is used, so that the layer is deterministic. `input_var` makes the inputs uncertain (C5).
         """
         target = self.target(x)
         if mean.shape[-1] != self.B.shape[-1]:
@@ -158,6 +169,9 @@ class ConditioningLayer(nn.Module):
         tol_var = self.tolerance.draw(shape, generator) if self.training else self.tolerance.median()
         if self.offset is not None:
             target = target + (self.offset.draw(shape, generator) if self.training else self.offset.loc)
+        if input_var is not None:
+            B = self.B.to(_work_dtype(mean))
+            return condition(DiagonalGaussian(mean, var), B, target, tol_var, A=self.A, input_var=input_var)
         return self.condition(DiagonalGaussian(mean, var), target, tol_var)
 
     def condition(

@@ -44,7 +44,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             the truth: there "learn" is the same as None.
         tolerance: How far balances may be missed. None learns each (prior `log(r/c²) ~ N(−6, 3²)`); `0` is exact; a
             number is a fixed standard deviation in the balance's unit; a `TolerancePrior` is learned from that prior;
-            or a mapping from balance names to these.
+            or a mapping from balance names to these. Balances to be learned that the data obey to rounding are exact,
+            and their sensors noise-free: nothing else has a finite likelihood.
         offset: Also learn an offset of each balance, `A x + B y = b + δ`, with prior `N(0, c_k²)`.
         hidden: Widths of the hidden layers.
         activation: "silu", "tanh", "relu" or "gelu".
@@ -118,7 +119,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._check_parameters()
         X, Y, precision = self._validated(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        train_rows, held_out = self._split(len(X))
+        train_rows, held_out = self._split(Y)
         self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
         obeyed = self._obeyed_to_rounding(X, Y, precision)
         sensor_std = self._sensor_std(Y, obeyed)
@@ -156,7 +157,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict_distribution(self, X: Any) -> Predictive:
         """The whole predictive distribution: mean, std, intervals, joint samples, covariance, ledger, densities."""
         check_is_fitted(self)
-        wrap = frames.in_kind(X, self.output_names_)
+        wrap = frames.in_kind(X, self.output_names_, self._output_labels)
         X = self._inputs(X, reset=False)
         return Predictive(
             self.model_,
@@ -172,12 +173,16 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination R², averaged over outputs; entries of y that were not measured are left out."""
         mean = np.asarray(self.predict(X), dtype=float).reshape(-1, len(self.output_names_))
-        Y = np.asarray(frames.select(y, self._named_outputs(), "y"), dtype=float).reshape(len(mean), -1)
+        named = self.output_names_ if self._seen_names else ()
+        Y = np.asarray(frames.select(y, named, "y"), dtype=float).reshape(len(mean), -1)
         weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
         scores = []
         for j in range(Y.shape[1]):
             seen = ~np.isnan(Y[:, j])
-            scores.append(r2_score(Y[seen, j], mean[seen, j], sample_weight=weight[seen]))
+            if seen.sum() >= 2:
+                scores.append(r2_score(Y[seen, j], mean[seen, j], sample_weight=weight[seen]))
+        if not scores:
+            raise ValueError("score needs an output that is measured in 2 rows at least, but got none.")
         return float(np.mean(scores))
 
     def __sklearn_tags__(self):
@@ -193,7 +198,9 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         columns = frames.columns_of(y) or ((y.name,) if isinstance(getattr(y, "name", None), str) else ())
+        self._seen_names = bool(columns)
         y = frames.select(y, self._named_outputs(), "y")
+        self._output_labels = y.columns if frames.is_frame(y) and hasattr(y, "index") else None
         X = self._inputs(X, reset=True)
         checks: Any = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
         Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
@@ -206,8 +213,10 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         names = columns if self.constraint_ is None else self.constraint_.outputs
         self.output_names_ = tuple(names) or tuple(f"y{j}" for j in range(Y.shape[1]))
         for j, name in enumerate(self.output_names_):
-            if np.isnan(Y[:, j]).all():
-                raise ValueError(f"Every output must be measured in some row, but got only NaN for {name!r}. Drop it.")
+            if (n_measured := int((~np.isnan(Y[:, j])).sum())) < min(3, len(Y)):
+                raise ValueError(
+                    f"Every output must be measured in 3 rows at least, but got {n_measured} for {name!r}. Drop it."
+                )
         return X, Y, precision
 
     def _inputs(self, X: Any, reset: bool) -> Array:
@@ -241,10 +250,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         return c
 
-    def _split(self, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        order = np.random.default_rng(self.seed_).permutation(n)
-        n_held_out = int(self.validation_fraction * n)
-        return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+    def _split(self, Y: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows to train on and rows held out; a row that is empty or has a rarely measured output is not held out."""
+        measured = ~np.isnan(Y)
+        rare = measured.sum(0) < min(10, len(Y))
+        eligible = np.flatnonzero(measured.any(1) & ~(measured & rare).any(1))
+        n_held_out = int(self.validation_fraction * len(eligible))
+        held_out = np.sort(np.random.default_rng(self.seed_).permutation(eligible)[:n_held_out])
+        return np.setdiff1d(np.arange(len(Y)), held_out), held_out
 
     def _rows(self, X: Array, Y: Array, sensor_std: Array | None) -> Rows:
         s = self.standardizer_
@@ -280,7 +293,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         constraint = LinearConstraint(s.B, names=self.constraint_.names, outputs=self.constraint_.outputs)
         floor = torch.as_tensor(s.rounding(X, Y, 4 * precision)) ** 2
         tolerance = tolerance_posterior(self._tolerance(obeyed), constraint.names, torch.as_tensor(s.row_scale), floor)
-        layer = ConditioningLayer(constraint, tolerance, offset=self.offset)
+        exact = torch.as_tensor(obeyed) & (tolerance.median() == 0)  # nothing may move a balance that is a fact
+        layer = ConditioningLayer(constraint, tolerance, offset=~exact & bool(self.offset))
         rounding = torch.as_tensor(s.rounding(X, Y, max(1e-9, 64 * precision)))
         return ConstrainedBNN(network, layer, LIKELIHOODS[self.likelihood], sensor, rounding).to(self._device)
 
@@ -376,7 +390,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         _check_choice("activation", self.activation, ACTIVATIONS)
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
             raise ValueError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
-        widths = list(self.hidden)
+        widths = list(self.hidden) if np.iterable(self.hidden) else [None]
         if not all(isinstance(width, numbers.Integral) and int(width) > 0 for width in widths):
             raise ValueError(f"hidden must hold positive whole numbers, but got {self.hidden!r}.")
         for name in ("n_draws", "max_epochs"):
@@ -385,7 +399,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name} must be a whole number of at least 1, but got {value!r}.")
         if not (isinstance(self.prior_std, numbers.Real) and 0 < float(self.prior_std) < math.inf):
             raise ValueError(f"prior_std must be a positive number, but got {self.prior_std!r}.")
-        if not 0 <= self.validation_fraction < 1:
+        fraction = self.validation_fraction
+        if not (isinstance(fraction, numbers.Real) and 0 <= float(fraction) < 1):
             raise ValueError(f"validation_fraction must be in [0, 1), but got {self.validation_fraction!r}.")
 
 

@@ -1,7 +1,8 @@
 """Tables in, tables out in kind: pandas, polars and others through narwhals; arrays pass through."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -46,17 +47,35 @@ def first_column(data: Any) -> Any:
     return nw.from_native(data, eager_only=True)[:, 0].to_native() if is_frame(data) else data[:, 0]
 
 
-def in_kind(like: Any, names: Sequence[str]) -> Callable[[Array], Any]:
-    """A function that gives an `(n, k)` array the kind of `like`: its library, and its index if it has one."""
+def in_kind(like: Any, names: Sequence[str], labels: Any = None) -> "InKind":
+    """Gives `(n, k)` arrays the kind of `like`: its library, and its index if it has one.
+
+    Args:
+        like: What the inputs came in.
+        names: Names of the k columns.
+        labels: Their labels where a pandas frame had other ones than text.
+    """
     if not is_frame(like):
-        return lambda values: values
+        return InKind(None, None, tuple(names), None)
     frame = nw.from_native(like, eager_only=True)
+    return InKind(frame.implementation, nw.maybe_get_index(frame), tuple(names), labels)
 
-    def wrap(values: Array) -> Any:
-        data = {name: values[:, j] for j, name in enumerate(names)}
-        made = nw.from_dict(data, backend=frame.implementation).to_native()
-        if (index := nw.maybe_get_index(frame)) is not None:  # pandas and its kin
-            made.index = index
+
+@dataclass(frozen=True)
+class InKind:
+    """Puts an array into a frame of one library, or leaves it an array."""
+
+    library: Any
+    index: Any
+    names: tuple[str, ...]
+    labels: Any
+
+    def __call__(self, values: Array) -> Any:
+        if self.library is None:
+            return values
+        data = {name: values[:, j] for j, name in enumerate(self.names)}
+        made = nw.from_dict(data, backend=self.library).to_native()
+        if self.index is not None:  # pandas and its kin
+            made.index = self.index
+            made.columns = self.names if self.labels is None else self.labels
         return made
-
-    return wrap

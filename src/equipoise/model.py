@@ -157,7 +157,7 @@ class ConstrainedBNN(nn.Module):
             return PosteriorDraws(weights, sensor_var=sensor)
         q, m = layer.tolerance, len(layer.tolerance.loc)
         tol_var, again = (q.at(q.loc + q.std * normal(n, 1, m)) for _ in range(2))
-        offset = None if layer.offset is None else layer.offset.loc + layer.offset.std * normal(n, 1, m)
+        offset = None if layer.offset is None else layer.offset.at(normal(n, 1, m))
         return PosteriorDraws(weights, tol_var, again, offset, sensor)
 
     def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None) -> DiagonalGaussian | ConditionedGaussian:

@@ -20,11 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from equipoise import frames
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.ledger import Ledger, LedgerAccumulator, RunningMoments
 from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, PosteriorDraws, derived_seed
 from equipoise.scaling import Standardizer
+from equipoise.sensors import sensor_std_of
 from equipoise.subspace import exact_directions, log_volume
 from equipoise.variational import DRAW_BLOCK
 
@@ -69,8 +71,8 @@ class Predictive:
         """The distribution of what the sensors will show.
 
         Args:
-            sensor_std: Sensor standard deviations in the user's units, `(n_y,)` or `(n, n_y)`; those of the fit if
-                None.
+            sensor_std: Sensor standard deviations in the user's units: a number, a mapping from every output, `(n_y,)`
+                or `(n, n_y)`; those of the fit if None.
         """
         if sensor_std is None:
             if self.sensors_per_row:
@@ -79,12 +81,10 @@ class Predictive:
                     f"None. Pass sensor_std of shape ({len(self.outputs)},) or ({len(self.X)}, {len(self.outputs)})."
                 )
             return dataclasses.replace(self, sensor_var="model")
-        std = np.asarray(sensor_std, dtype=float)
-        if std.shape not in ((len(self.outputs),), (len(self.X), len(self.outputs))) or not np.all(std >= 0):
-            raise ValueError(
-                f"sensor_std must hold one standard deviation ≥ 0 for each of {', '.join(map(repr, self.outputs))}, "
-                f"but got shape {std.shape}{'' if np.all(std >= 0) else ' with negative or missing values'}."
-            )
+        std = sensor_std_of(sensor_std, self.outputs, len(self.X))
+        if np.isnan(std).any():
+            missing = ", ".join(repr(name) for name, value in zip(self.outputs, std, strict=True) if np.isnan(value))
+            raise ValueError(f"sensor_std must give a number for every output, but it is missing for {missing}.")
         return dataclasses.replace(self, sensor_var=std**2)
 
     @property
@@ -117,6 +117,11 @@ class Predictive:
             parts.append({name: value.cpu().numpy() for name, value in total.terms().items()})
         scale2, axis = self.standardizer.y_std**2, {"lost_without": 1}
         terms = {name: np.concatenate([part[name] for part in parts], axis.get(name, 0)) * scale2 for name in parts[0]}
+        if baseline is not None and (baseline.outputs, len(baseline.X)) != (self.outputs, len(self.X)):
+            raise ValueError(
+                f"baseline must predict the same rows and outputs ({len(self.X)} rows of {self.outputs}), "
+                f"but got {len(baseline.X)} rows of {baseline.outputs}."
+            )
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
         return Ledger(**terms, outputs=self.outputs, balances=balances, baseline=baseline and baseline._total_var)
 
@@ -146,6 +151,8 @@ class Predictive:
 
     def sample(self, n: int, joint: bool | None = None) -> Array:
         """Draws of whole output vectors, shape `(n, rows, n_y)`: draw d uses posterior draw number d.
+
+        The noise of a row depends on its position among the rows; what is shared by all rows, (θ, ρ), does not.
 
         Args:
             n: How many; not limited by `n_draws`.
@@ -185,7 +192,8 @@ class Predictive:
         Under the joint likelihood this is the joint density (L2); under the paper's it is that of independent outputs
         given the draw (L1). Where balances hold exactly for what is measured, the density is on their subspace (L3).
         """
-        Y = np.asarray(Y, dtype=float)
+        Y = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
+        Y = Y.reshape(-1, 1) if Y.ndim == 1 and len(self.outputs) == 1 else Y
         if Y.shape != (expected := (len(self.X), len(self.outputs))):
             raise ValueError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
         y = torch.as_tensor(self.standardizer.outputs(Y))
@@ -321,8 +329,8 @@ class Predictive:
         layer = self.model.conditioning
         if layer is None or not self._is_joint or bool((layer.tolerance.median() > 0).all()):
             return correction
-        noise = torch.as_tensor(self._sensor(self._draw_block(0), slice(0, len(self.X)))).cpu().numpy()
-        noisy = np.broadcast_to(noise[0] if noise.ndim == 3 else noise, measured.shape) > 0
+        sensor_var = torch.as_tensor(self._sensor(self._draw_block(0), slice(0, len(self.X)))).cpu().numpy()
+        noisy = np.broadcast_to(sensor_var[0] if sensor_var.ndim == 3 else sensor_var, measured.shape) > 0
         patterns, which = np.unique(noisy | ~measured, axis=0, return_inverse=True)
         return correction + self._volume_ratio(torch.as_tensor(patterns))[which.reshape(-1)]
 

@@ -39,7 +39,13 @@ class Standardizer:
     def fit(cls, X: Array, Y: Array, constraint: LinearConstraint | None = None) -> "Standardizer":
         """From inputs `(n, n_x [+ known])` and outputs `(n, n_y)`, NaN in Y ignored."""
         n_inputs = X.shape[1] if constraint is None else constraint.n_inputs
-        return cls(*_mean_std(X[:, :n_inputs]), *_mean_std(Y), constraint)
+        x_mean, x_std, _ = _mean_std(X[:, :n_inputs])
+        y_mean, y_std, magnitude = _mean_std(Y)
+        # A constant input says nothing, and must not shout when it does change: one unit of x' is all of its value.
+        x_std = np.where(x_std > 0, x_std, np.where(x_mean != 0, np.abs(x_mean), 1.0))
+        # A constant output counts for nothing in a balance's scale beside ones that vary, but divides by no zero.
+        y_std = np.where(y_std > 0, y_std, 1e-6 * np.where(magnitude > 0, magnitude, 1.0))
+        return cls(x_mean, x_std, y_mean, y_std, constraint)
 
     @property
     def row_scale(self) -> Array:
@@ -78,14 +84,8 @@ class Standardizer:
         return self.constraint
 
 
-def _mean_std(values: Array) -> tuple[Array, Array]:
-    """Column means and standard deviations, NaN ignored.
-
-    A constant column gets a millionth of its magnitude (or of 1) for a standard deviation: no division by zero, and
-    next to columns that do vary it counts for nothing in a balance's scale.
-    """
-    mean = np.nanmean(values, axis=0)
-    std = np.nanstd(values, axis=0)
+def _mean_std(values: Array) -> tuple[Array, Array, Array]:
+    """Means, standard deviations (0 for columns constant to rounding) and magnitudes of columns, NaN ignored."""
+    mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     magnitude = np.nanmax(np.abs(values), axis=0)
-    constant = std <= 8 * np.finfo(float).eps * magnitude
-    return mean, np.where(constant, 1e-6 * np.where(magnitude > 0, magnitude, 1.0), std)
+    return mean, np.where(std <= 8 * np.finfo(float).eps * magnitude, 0.0, std), magnitude

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from equipoise import frames
 from equipoise.scaling import Standardizer
 from equipoise.tolerance import LogNormalVariance, TolerancePrior
 
@@ -19,8 +20,8 @@ def sensor_std_of(said: Any, outputs: tuple[str, ...], n_rows: int) -> Array:
     """Standard deviations as the user gave them, NaN where they are to be learned.
 
     Args:
-        said: None (noise-free), "learn", a mapping from outputs to numbers or "learn" (unnamed ones are learned), or an
-            array `(n_y,)` or `(n_rows, n_y)`.
+        said: None (noise-free), "learn" or one number for all, a mapping or pandas Series from outputs to numbers or
+            "learn" (unnamed ones are learned), or an array `(n_y,)` or `(n_rows, n_y)`.
         outputs: Names of the outputs.
         n_rows: Rows of the training data.
 
@@ -30,8 +31,11 @@ def sensor_std_of(said: Any, outputs: tuple[str, ...], n_rows: int) -> Array:
     """
     if said is None:
         return np.zeros(len(outputs))
-    if isinstance(said, str):
+    if isinstance(said, str | numbers.Real):
         said = dict.fromkeys(outputs, said)
+    if hasattr(said, "index") and hasattr(said, "items") and np.ndim(said) == 1:  # a pandas Series by output
+        said = dict(said.items())
+    said = frames.select(said, outputs, "sensor_std")
     return _from_mapping(said, outputs) if isinstance(said, Mapping) else _from_array(said, outputs, n_rows)
 
 

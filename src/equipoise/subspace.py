@@ -57,8 +57,9 @@ def _gram_log_det(operator: BalanceOperator, rows: Bool[Tensor, "... m"]) -> Ten
 
 def _dense_singular_log_prob(operator: BalanceOperator, left, var, tol_var, rounding) -> Tensor:
     """L3 with m × m matrices, for exact balances that share uncertain outputs with one another."""
-    root = (operator.apply_squared(torch.ones_like(operator.B[..., 0, :])) + tol_var).sqrt()
-    B, z = operator.B / root.unsqueeze(-1), left / root
+    # The result does not depend on the units `root` of the rows, and the directions have no derivative.
+    root = (operator.apply_squared(torch.ones_like(operator.B[..., 0, :])) + tol_var).sqrt().detach()
+    B, z = operator.B.detach() / root.unsqueeze(-1), left / root
     V = exact_directions(B, tol_var == 0, var > 0)
     P = V @ V.mT
     gone = (P @ z.unsqueeze(-1)).squeeze(-1)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import scipy.stats
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -115,10 +116,18 @@ class GaussianOffset(nn.Module):
 
     The posterior starts at 0 but narrower than the prior: draws as wide as the balance's whole scale would swamp it,
     and its tolerance would grow to excuse them.
+
+    Args:
+        n_balances: How many.
+        learned: Which of them have an offset at all, shape `(m,)`; all by default.
     """
 
-    def __init__(self, n_balances: int):
+    learned: Tensor
+
+    def __init__(self, n_balances: int, learned: Tensor | None = None):
         super().__init__()
+        everywhere = torch.ones(n_balances, dtype=torch.bool)
+        self.register_buffer("learned", everywhere if learned is None else learned.clone())
         self.loc = nn.Parameter(torch.zeros(n_balances, dtype=torch.float64))
         self.log_std = nn.Parameter(torch.full((n_balances,), -2.0, dtype=torch.float64))
 
@@ -129,11 +138,15 @@ class GaussianOffset(nn.Module):
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... m"]:
         """Reparameterised draws, shape `(*shape, m)`."""
         noise = torch.randn((*shape, len(self.loc)), dtype=self.loc.dtype, device=self.loc.device, generator=generator)
-        return self.loc + self.std * noise
+        return self.at(noise)
+
+    def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
+        """The offsets for given standard normal noise; 0 where none is learned."""
+        return torch.where(self.learned, self.loc + self.std * noise, 0.0)
 
     def kl_terms(self) -> Float[Tensor, " m"]:
-        """`KL(N(loc, std²) ‖ N(0, 1))` of each offset in nats (K3)."""
-        return 0.5 * (self.std.square() + self.loc.square() - 1.0) - self.log_std
+        """`KL(N(loc, std²) ‖ N(0, 1))` of each offset in nats, 0 where none is learned (K3)."""
+        return torch.where(self.learned, 0.5 * (self.std.square() + self.loc.square() - 1.0) - self.log_std, 0.0)
 
 
 def tolerance_posterior(
@@ -200,6 +213,7 @@ class Residual:
         input: The column that the residual depends on most (linearly), if any does.
         input_slope, input_z: Change of the residual per standard deviation of that column, and its z-value.
         rounding: Largest residual that could be rounding alone.
+        n_inputs: How many columns were looked at to find that one.
     """
 
     mean: float
@@ -210,16 +224,32 @@ class Residual:
     input_slope: float = 0.0
     input_z: float = 0.0
     rounding: float = 0.0
+    n_inputs: int = 1
 
     @property
     def biased(self) -> bool:
-        """A bias is called one when it is certain (4 standard errors) *and* a quarter of the scatter or more."""
-        material = max(0.25 * self.std, self.rounding)
-        return abs(self.mean) > max(4.0 * self.se, material) or (abs(self.input_z) > 4.0 and self._slope_is_material)
+        """A bias is called one when it is certain *and* a quarter of the scatter or more.
+
+        Certain is what 4 standard deviations are to a normal: a two-sided probability below 6e-5, by Student's t, with
+        Bonferroni's correction for having looked at every input.
+        """
+        return self.mean_is_biased or self.slope_is_biased
 
     @property
-    def _slope_is_material(self) -> bool:
-        return abs(self.input_slope) > max(0.25 * self.std, self.rounding)
+    def mean_is_biased(self) -> bool:
+        t = abs(self.mean) / self.se if self.se > 0 else math.inf
+        return self._material(self.mean) and _certain(t, self.n_rows - 1)
+
+    @property
+    def slope_is_biased(self) -> bool:
+        return self._material(self.input_slope) and _certain(abs(self.input_z), self.n_rows - 2, self.n_inputs)
+
+    def _material(self, size: float) -> bool:
+        return abs(size) > max(0.25 * self.std, self.rounding)
+
+
+def _certain(t: float, degrees: int, looks: int = 1) -> bool:
+    return degrees > 0 and 2.0 * looks * float(scipy.stats.t.sf(t, degrees)) < 2.0 * float(scipy.stats.norm.sf(4.0))
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,16 @@ class TrainingPlan:
     max_grad_norm: float = 100.0
     validation_draws: int = 2
 
+    def __post_init__(self):
+        for name in ("max_epochs", "patience", "validation_draws"):
+            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 1)
+        for name in ("learning_rate", "mean_learning_rate", "tolerance_rate", "mean_epochs"):
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
+        _check("init_std", self.init_std, 0 < self.init_std < math.inf)
+        _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
+        _check("kl_warmup", self.kl_warmup, 0 <= self.kl_warmup <= 1)
+        _check("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1)
+
     def rows_per_step(self, n_rows: int) -> int:
         """About 25 steps per epoch, between 32 and 512 rows each."""
         if self.batch_size is not None:
@@ -62,6 +72,11 @@ class TrainingPlan:
     def epochs_of(self, phase: str) -> int:
         means = min(self.mean_epochs, self.max_epochs // 3)
         return means if phase == "means" else self.max_epochs - means
+
+
+def _check(name: str, value: object, good: bool) -> None:
+    if not good:
+        raise ValueError(f"TrainingPlan.{name} must be a sensible positive number, but got {value!r}.")
 
 
 @dataclass
@@ -152,7 +167,10 @@ class _Run:
 
     def fingerprint(self) -> str:
         """What must be the same for a run to be continued: data, plan, seed, and the model it starts from."""
-        digest = hashlib.sha256(repr((self.plan, self.seed)).encode())
+        network = self.model.network
+        said = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
+        said = (*said, network.sizes, network.activation, network.posterior.prior_std)
+        digest = hashlib.sha256(repr(said).encode())
         data = [part for rows in (self.rows, self.validation) if rows is not None for part in rows.parts()]
         for values in (*data, *self.model.state_dict().values()):
             digest.update(b"-" if values is None else values.detach().cpu().contiguous().numpy().tobytes())
@@ -185,7 +203,8 @@ class _Run:
         sizes = torch.tensor([len(index) for index in batches], dtype=torch.float64)
         record: dict = {"epoch": len(progress.history.epochs), "phase": progress.phase}
         record |= self._summary(torch.stack(parts).double().cpu(), sizes)
-        record["validation"] = self._validate(record)
+        if self.validation is not None:
+            record["validation"] = self._validate(self.validation)
         record["seconds"] = time.perf_counter() - clock
         progress.epoch += 1
         self._keep_best(record)
@@ -228,11 +247,8 @@ class _Run:
         return record
 
     @torch.no_grad()
-    def _validate(self, record: dict) -> float:
+    def _validate(self, rows: Rows) -> float:
         """Held-out squared error or expected NLL per row, with the same noise every time."""
-        rows = self.validation
-        if rows is None:
-            return record["mse"] if self.progress.phase == "means" else record["nll"]
         if self.progress.phase == "means":
             return float(squared_error(self.model.network.at_means(rows.x).mean, rows.y))
         generator = self._generator(2)
@@ -245,9 +261,11 @@ class _Run:
 
     def _keep_best(self, record: dict) -> None:
         progress = self.progress
+        if self.validation is None:
+            return
         if not math.isfinite(record["validation"]):
             raise TrainingError(self._not_finite(record["validation"]))
-        if self._warming_up() or self.validation is None:
+        if self._warming_up():
             return
         if record["validation"] < progress.best_value:
             progress.best_value, progress.since_best = record["validation"], 0
@@ -305,7 +323,8 @@ class _Run:
         progress = self.progress
         return (
             f"The training loss must stay finite, but got {loss} in epoch {progress.epoch} of the "
-            f"'{progress.phase}' phase. Lower the learning rate, or look for extreme values in the data."
+            f"'{progress.phase}' phase. Lower the learning rate, or look for extreme values in the "
+            "data and for balances declared exact that the data contradict."
         )
 
 

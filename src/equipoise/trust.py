@@ -39,7 +39,9 @@ def _residual(z: Array, X: Array, columns: tuple[str, ...], rounding: float) -> 
         return Residual(mean, std / math.sqrt(n), std, n, rounding=float(rounding))
     r = float(np.clip(correlation[worst], -1 + 1e-12, 1 - 1e-12))
     z_value = r * math.sqrt((n - 2) / (1 - r * r))
-    return Residual(mean, std / math.sqrt(n), std, n, columns[worst], r * float(z.std()), z_value, float(rounding))
+    return Residual(
+        mean, std / math.sqrt(n), std, n, columns[worst], r * float(z.std()), z_value, float(rounding), len(columns)
+    )
 
 
 @torch.no_grad()
@@ -200,7 +202,7 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
     notes = []
     if not record["separable"]:
         notes.append("tolerance not separable from sensor noise: only noise_std is identified")
-    if record["biased"] and abs(residual.mean) > 4.0 * residual.se:
+    if residual.mean_is_biased:
         notes.append(f"biased by {residual.mean:.3g} ± {residual.se:.2g}{unit}")
     elif record["biased"]:
         notes.append(f"biased: residual changes by {residual.input_slope:.3g}{unit} per sd of '{residual.input}'")
