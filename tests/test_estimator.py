@@ -383,5 +383,5 @@ def test_outputs_that_were_not_measured_do_not_spoil_the_score(fitted, frame):
 def test_a_ledgers_baseline_must_be_of_the_same_rows(fitted, frame):
     p = fitted.predict_distribution(frame)
     assert np.array_equal(p.ledger(baseline=p).baseline, np.asarray(p.var))
-    with pytest.raises(ValueError, match="the same rows and outputs .80 rows"):
+    with pytest.raises(ValueError, match="must predict the same rows and outputs"):
         p.ledger(baseline=fitted.predict_distribution(frame[:5]))

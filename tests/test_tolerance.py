@@ -235,7 +235,7 @@ def test_a_bias_is_certain_and_material(mean, se, slope, z, rounding, biased):
 
 
 def test_noise_is_hardly_ever_called_a_bias_however_few_the_rows_and_many_the_inputs():
-    """1,000 tables of pure noise: at a two-sided 6e-5 after Bonferroni, two false alarms are already unlikely (1e-3)."""
+    """1,000 tables of pure noise each: at 6e-5 a test, two false alarms among them have a probability of 1e-2."""
     from equipoise.constraints import LinearConstraint
     from equipoise.trust import residuals
 

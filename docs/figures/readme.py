@@ -22,8 +22,8 @@ BALANCE = eq.LinearConstraint.from_equations("total = a + b", inputs=["hour"], o
 METER_STD = 0.1
 OFF = (7.0, 17.0)
 LEAK_STD = 0.3
-# Colours of Okabe and Ito, which the colour-blind tell apart.
-WITHOUT, DIAGONAL, JOINT, EXACT, LEAKY = "#D55E00", "#CC79A7", "#0072B2", "#009E73", "#56B4E9"
+# Colours of Okabe and Ito, and of Tol, which the colour-blind tell apart.
+WITHOUT, DIAGONAL, JOINT, EXACT, LEAKY = "#D55E00", "#AA4499", "#0072B2", "#009E73", "#332288"
 
 
 def expected_b(hour: Array) -> Array:
@@ -128,7 +128,7 @@ def main(path: Path) -> None:
             "joint, tolerance 0": (exact, EXACT, 0.083),
         },
     )
-    draw_tolerances(right, {"no leak": (joint, JOINT, (0.033, 1.55)), "leak of 0.3": (leaky, LEAKY, (1.7, 2.4))})
+    draw_tolerances(right, {"no leak": (joint, JOINT, (0.033, 1.4)), "leak of 0.3": (leaky, LEAKY, (1.7, 2.4))})
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=150)
 
 
