@@ -302,6 +302,29 @@ def test_bad_data_are_named(frame):
         model.fit(X, Y)
 
 
+def test_a_value_that_is_no_number_is_named_with_its_column_and_row(frame):
+    model = eq.ConstrainedBNNRegressor(SUM, **SMALL)
+    text = frame.astype(object)
+    text.iloc[3, 4] = "Bad"
+    with pytest.raises(ValueError, match="X must hold finite numbers only, but got 'Bad' in column 'z', row 3"):
+        model.fit(text, frame)
+    gap = frame.copy()
+    gap.iloc[5, 3] = np.nan
+    with pytest.raises(ValueError, match="but got nan in column 'x', row 5"):
+        model.fit(gap, frame)
+    text = frame.astype(object)
+    text.iloc[2, 0] = "No Data"
+    with pytest.raises(ValueError, match=r"y must hold numbers.*got 'No Data' in column 'a \[kg\]', row 2"):
+        model.fit(frame, text)
+
+
+def test_printing_is_short(fitted, frame):
+    p = fitted.predict_distribution(frame)
+    assert repr(p) == "Predictive(80 rows of a [kg], b [kg], total [kg]; true values, 32 draws)"
+    assert "aleatoric" in repr(p.ledger())
+    assert len(repr(p.ledger()).splitlines()) < 20
+
+
 def test_the_device_is_where_the_model_lives():
     X, _, Y = table(40)
     model = eq.ConstrainedBNNRegressor(SUM, device=torch.device("cpu"), **SMALL).fit(X, Y)

@@ -18,13 +18,16 @@ def test_the_example_runs_and_its_draws_obey_the_balance(long_training, capsys):
     exec(code.group(1), names)
     draws, model, p = names["draws"], names["model"], names["p"]
     assert draws.shape == (100, 300, 3)
-    assert np.abs(draws[..., 0] - draws[..., 1] - draws[..., 2]).max() < 1e-9
+    missed = draws[..., 0] - draws[..., 1] - draws[..., 2]
+    tolerance = model.tolerances_.iloc[0]
+    assert 0.5 * tolerance.tol_std < np.sqrt((missed**2).mean()) < 2 * tolerance.tol_std_upper
+    assert tolerance.verdict == "informed"
     assert not model.tolerances_["biased"].any()
     assert list(p.mean.columns) == ["total", "a", "b"]
-    off = names["X"]["hour"].between(9, 15)
+    off = names["X"]["hour"].between(7, 17)
     error = np.sqrt(((p.mean["b"] - names["b"])[off] ** 2).mean())
-    assert error < 0.3  # b dips by 2 there, and was not measured
-    assert "aleatoric" in capsys.readouterr().out
+    assert error < 0.5  # b was not measured there, dips by 2 and scatters by 0.3
+    assert "informed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))

@@ -46,11 +46,11 @@ def readings(leak_std: float = 0.0, n: int = 400) -> tuple[pd.DataFrame, pd.Data
 def fitted(X: pd.DataFrame, Y: pd.DataFrame, **options) -> eq.ConstrainedBNNRegressor:
     """A small network with the meters' data sheet; `options` come first."""
     given = {"constraint": BALANCE, "sensor_std": [METER_STD] * 3} | options
-    return eq.ConstrainedBNNRegressor(**given, hidden=(32, 32), max_epochs=200, random_state=0).fit(X, Y)
+    return eq.ConstrainedBNNRegressor(**given, hidden=(32, 32), max_epochs=150, random_state=0).fit(X, Y)
 
 
 def draw_bands(ax: Axes, X: pd.DataFrame, Y: pd.DataFrame, plain, joint) -> None:
-    hour = np.linspace(0.0, 24.0, 193)
+    hour = np.linspace(0.0, 24.0, 97)
     grid = pd.DataFrame({"hour": hour})
     ax.axvspan(*OFF, color="0.93", lw=0)
     ax.text(np.mean(OFF), 5.55, "meter of b off", ha="center", va="top", color="0.4")
@@ -85,7 +85,7 @@ def draw_residuals(ax: Axes, X: pd.DataFrame, models: dict[str, tuple]) -> None:
 
 
 def draw_tolerances(ax: Axes, models: dict[str, tuple]) -> None:
-    x = np.linspace(-3.2, 1.2, 600)
+    x = np.linspace(-3.2, 1.2, 250)
     ln = x * np.log(10.0)
     first = next(iter(models.values()))[0]
     prior, c = eq.TolerancePrior(), float(first.standardizer_.row_scale[0])
@@ -96,7 +96,8 @@ def draw_tolerances(ax: Axes, models: dict[str, tuple]) -> None:
         density = _normal(ln, row["mu_rho"] / 2, row["sigma_rho"] / 2)
         ax.plot(10**x, density, color=color, lw=1.6)
         ax.fill_between(10**x, density, color=color, alpha=0.15, lw=0)
-        ax.text(*at, f"{label}\n({row['verdict']})", color=color, ha="center", va="center")
+        where = {"ha": "center", "va": "center", "transform": ax.get_xaxis_transform()}
+        ax.text(*at, f"{label}\n({row['verdict']})", color=color, **where)
     ax.axvline(LEAK_STD, ls=":", color="k", lw=1)
     ax.set(xscale="log", xlabel="tolerance √r [m³/h]", xlim=(10**-3.2, 10**1.2), ylim=(0, None), yticks=[])
     ax.set_title("A tolerance is learned, and rated")
@@ -128,7 +129,7 @@ def main(path: Path) -> None:
             "joint, tolerance 0": (exact, EXACT, 0.083),
         },
     )
-    draw_tolerances(right, {"no leak": (joint, JOINT, (0.033, 1.4)), "leak of 0.3": (leaky, LEAKY, (1.7, 2.4))})
+    draw_tolerances(right, {"no leak": (joint, JOINT, (0.033, 0.45)), "leak of 0.3": (leaky, LEAKY, (1.7, 0.8))})
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=150)
 
 

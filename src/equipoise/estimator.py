@@ -205,7 +205,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         checks: Any = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
         Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
         precision = float(np.finfo(Y.dtype).eps) if Y.dtype.kind == "f" else float(np.finfo(float).eps)
-        Y = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
+        try:
+            Y = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            if (found := frames.culprit(y)) is None:
+                raise
+            raise ValueError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
         check_consistent_length(X, Y)
         self._single = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
@@ -222,7 +227,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _inputs(self, X: Any, reset: bool) -> Array:
         if self.constraint is not None and self.constraint.n_columns:
             X = frames.select(X, self.constraint.columns, "X")
-        checked = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+        try:
+            checked = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+        except (TypeError, ValueError) as error:
+            if (found := frames.culprit(X)) is None:
+                raise
+            raise ValueError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
         return np.asarray(checked)
 
     def _named_outputs(self) -> tuple[str, ...]:

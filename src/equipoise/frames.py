@@ -1,6 +1,7 @@
 """Tables in, tables out in kind: pandas, polars and others through narwhals; arrays pass through."""
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,22 @@ def select(data: Any, names: Sequence[str], argument: str) -> Any:
     near = {name: difflib.get_close_matches(name, present, n=1) for name in missing}
     listed = ", ".join(repr(name) + (f" (did you mean {near[name][0]!r}?)" if near[name] else "") for name in missing)
     raise ValueError(f"{argument} must have every column that the balances name, but got none called {listed}.")
+
+
+def culprit(data: Any) -> str | None:
+    """The first column of a frame that does not hold numbers throughout, with its value and row, in words."""
+    if not is_frame(data):
+        return None
+    frame = nw.from_native(data, eager_only=True)
+    for j, name in enumerate(columns_of(data)):
+        for i, value in enumerate(frame[:, j].to_list()):
+            try:
+                if math.isfinite(float("nan") if value is None else float(value)):
+                    continue
+            except (TypeError, ValueError):
+                pass
+            return f"{value!r} in column {name!r}, row {i}"
+    return None
 
 
 def first_column(data: Any) -> Any:

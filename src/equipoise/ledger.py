@@ -24,7 +24,7 @@ from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ledger:
     """Where the predictive variance of each row and output comes from; arrays `(n, n_y)`, in squared units (D1).
 
@@ -52,6 +52,9 @@ class Ledger:
     outputs: tuple[str, ...]
     balances: tuple[str, ...]
     baseline: Array | None = None
+
+    def __repr__(self) -> str:
+        return f"Ledger, averages over {len(self.aleatoric)} rows:\n{self.to_frame().T.to_string()}"
 
     @property
     def total(self) -> Array:

@@ -41,7 +41,7 @@ def _identity(values: Array) -> Any:
     return values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predictive:
     """Predictive distribution of the *true* outputs at given inputs; `measured()` adds sensor noise.
 
@@ -66,6 +66,10 @@ class Predictive:
     sensor_var: str | Array | None = None
     sensors_per_row: bool = False
     wrap: Callable[[Array], Any] = field(default=_identity, repr=False)
+
+    def __repr__(self) -> str:
+        what = "true" if self.sensor_var is None else "measured"
+        return f"Predictive({len(self.X)} rows of {', '.join(self.outputs)}; {what} values, {self.n_draws} draws)"
 
     def measured(self, sensor_std: Any = None) -> "Predictive":
         """The distribution of what the sensors will show.

@@ -145,10 +145,10 @@ def tolerance_table(
         record["biased"] = systematic[k].biased
         both = record["kind"] == "learned" and bool((sensor_learned & (constraint.B[k] != 0)).any())
         record["separable"] = not both
+        record["noise_std"] = _noise_std(layer.tolerance, standardizer, sensor_var, k)
         record["note"] = _note(record, systematic[k], constraint.units[k])
         record |= {f"residual_{key}": value for key, value in asdict(systematic[k]).items()}
         record |= _offset_record(layer.offset, k, float(standardizer.row_scale[k]))
-        record["noise_std"] = _noise_std(layer.tolerance, standardizer, sensor_var, k)
         records.append(record)
     return pd.DataFrame(records).set_index("balance")
 
@@ -206,6 +206,10 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
         notes.append(f"biased by {residual.mean:.3g} ± {residual.se:.2g}{unit}")
     elif record["biased"]:
         notes.append(f"biased: residual changes by {residual.input_slope:.3g}{unit} per sd of '{residual.input}'")
+    scatter, explained = residual.std, record["noise_std"]
+    margin = 1.0 + 4.0 / math.sqrt(2.0 * max(residual.n_rows, 1))  # 4 standard errors of a standard deviation
+    if scatter > max(margin * explained, residual.rounding):
+        notes.append(f"the data scatter by {scatter:.3g}{unit}, more than tolerance and sensors explain")
     return "; ".join(notes)
 
 
