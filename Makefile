@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+SEEDS ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
@@ -13,12 +14,21 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test check lint types format bench figure clean
+.PHONY: help setup reproduce study tune test check lint types format bench figure clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with pinned dependencies and this package in it (PYTHON=python3.11 picks the interpreter)
+
+reproduce: $(STAMP) ## run the paper's battery study (SEEDS=5 for five seeds) into runs/battery
+	@$(BIN)/python -m equipoise.battery reproduce --seeds $(SEEDS) $(ARGS)
+
+study: $(STAMP) ## ablation, fewer rows, whole discharges left out (about an hour; goes on where it stopped)
+	@$(BIN)/python -m equipoise.battery study --seeds $(SEEDS) $(ARGS)
+
+tune: $(STAMP) ## search the study's architecture and rates on its validation rows
+	@$(BIN)/python -m equipoise.battery.tune $(ARGS)
 
 test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options to pytest)
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(ARGS)

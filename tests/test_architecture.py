@@ -29,6 +29,7 @@ LAYERS = (
     "constraints",
     "blocks",
     "subspace",
+    "disjoint",
     "gaussian",
     "tolerance",
     "conditioning",
@@ -53,8 +54,8 @@ LAYERS = (
     "diagnosis",
     "tuning",
     "methods",
-    "battery",
     "report",
+    "battery",
     "cli",
 )
 ENTRANCES = {"__init__.py", "__main__.py"}  # the public face of the package stands above all layers

@@ -68,6 +68,8 @@ def test_with_both_learned_only_their_sum_is_promised_and_the_label_says_so():
     X, _, Y = table(tol_std=0.1)
     balance = fit(X, Y).tolerances_.loc["sum"]
     assert not balance.separable
+    assert balance.informed
+    assert balance.verdict == "not separable from sensor noise"
     assert "not separable from sensor noise" in balance.note
     assert balance.noise_std == pytest.approx(math.sqrt(0.1**2 + 3 * 0.05**2), rel=0.15)
 

@@ -151,3 +151,33 @@ def test_gradients_reach_weights_and_inputs(hidden):
     for gradient in (net.posterior.loc.grad, net.posterior.log_std.grad):
         assert torch.isfinite(gradient).all()
         assert (gradient != 0).all()
+
+
+@pytest.mark.parametrize("activation", ["silu", "tanh", "relu", "gelu"])
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autograd(activation, hidden):
+    """The same layers written with plain torch operations (V2), one after the other."""
+    net = BayesianMLP(3, 2, hidden, activation, init_std=0.3, generator=torch.Generator().manual_seed(0)).double()
+    x = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    weight = torch.linspace(-1, 1, 28, dtype=torch.float64).reshape(7, 4)
+
+    def plainly() -> torch.Tensor:
+        noise = torch.randn(7, sum(net.sizes[1:]), dtype=x.dtype, generator=torch.Generator().manual_seed(2))
+        noise, h = noise.split(net.sizes[1:], dim=-1), x
+        loc, var = net.posterior.loc, net.posterior.log_std.exp() ** 2
+        layers = list(zip(net._layers(loc), net._layers(var), noise, strict=True))
+        for i, ((W, bias), (W_var, bias_var), xi) in enumerate(layers):
+            h = h @ W + bias + (h**2 @ W_var + bias_var).sqrt() * xi
+            h = net._activate(h, i)
+        return torch.cat([*net._heads(h).__dict__.values()], -1)
+
+    gaussian = net(x, torch.Generator().manual_seed(2))
+    ours, theirs = torch.cat([gaussian.mean, gaussian.var], -1), plainly()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    inputs = (net.posterior.loc, net.posterior.log_std, x)
+    for a, b in zip(
+        torch.autograd.grad((ours * weight).sum(), inputs),
+        torch.autograd.grad((theirs * weight).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)

@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 
 from equipoise import frames
 from equipoise import predictive as module
+from equipoise.constraints import ConstraintError, LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN
 from equipoise.predictive import Predictive, mixture_quantile
@@ -766,6 +767,29 @@ def test_measured_values_miss_exact_balances_by_their_sensor_noise():
     z = p.residual_of_samples(25).reshape(-1, 3)
     expected = np.sqrt((COUPLED**2) @ std**2)
     np.testing.assert_allclose(z.std(0), expected, rtol=5 * math.sqrt(1 / (2 * 16_000)))  # 5 standard errors
+
+
+def test_a_model_without_balances_can_be_asked_how_far_it_misses_given_ones():
+    p, s = plain(), standardizer(COUPLED, **WITH_INPUTS, **UNITS)
+    c = LinearConstraint(s.constraint.B, s.constraint.A[:, :2], s.constraint.b)
+    means = [[c.residual(x, part.mean) for x, part in zip(p.X, line, strict=True)] for line in components(p)]
+    np.testing.assert_allclose(p.residual_of_means(constraint=c) / s.row_scale, means / s.row_scale, atol=1e-10)
+    np.testing.assert_array_equal(p.residual_of_samples(7, constraint=c), c.residual(p.X, p.sample(7)))
+
+
+def test_given_balances_take_the_place_of_those_of_the_fit():
+    p = exact()
+    other = LinearConstraint([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]], b=[4.0], inputs=["in0", "in1"])
+    mean = stacked(components(p, n_draws=9), "mean")
+    np.testing.assert_allclose(p.residual_of_means(9, other)[..., 0], mean[..., 3] - 4.0, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(
+        p.residual_of_samples(9, joint=False, constraint=other)[..., 0], p.sample(9, joint=False)[..., 3] - 4.0
+    )
+
+
+def test_given_balances_must_fit_the_columns():
+    with pytest.raises(ConstraintError, match=r"Y must have 2 columns \('y0' and 'y1'\), but got shape"):
+        plain().residual_of_means(constraint=LinearConstraint([[1.0, -1.0]], inputs=["in0", "in1"]))
 
 
 def test_residuals_need_balances():

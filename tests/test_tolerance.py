@@ -198,10 +198,11 @@ def test_a_prior_needs_a_finite_mean_and_a_positive_spread(mean, std):
         (0.2, 2.0, 0.0, "informed"),
         (0.2, 2.0, 2.9, "informed"),
         (0.2, 2.0, 3.1, "not converged"),  # moved, but not to where the data pull it
-        (0.05, 2.0, 0.0, "not converged"),  # the data have something to say, the posterior did not listen
+        (0.05, 2.0, 3.1, "not converged"),  # the data have something to say, the posterior did not listen
+        (0.05, 2.0, 0.0, "not informed by the data"),  # they say something far away, but nothing here
         (0.2, 0.5, 0.0, "not converged"),  # moved without a reason
         (0.05, 0.5, 0.0, "not informed by the data"),
-        (0.05, 0.5, 9.0, "not informed by the data"),
+        (0.05, 0.5, 9.0, "not converged"),
     ],
 )
 def test_informed_needs_a_posterior_that_moved_and_data_that_moved_it(kl, information, shortfall, expected):

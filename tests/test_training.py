@@ -19,7 +19,7 @@ from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
 from equipoise.tolerance import LogNormalVariance
-from equipoise.training import TrainingPlan, cosine, one_cycle, residual_var, squared_error, train
+from equipoise.training import TrainingPlan, cosine, mean_rmse, one_cycle, residual_var, train
 
 SHORT = TrainingPlan(max_epochs=24, mean_epochs=8, batch_size=16)
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change, long_
 
 def test_the_best_state_on_held_out_rows_is_the_one_kept(long_training):
     model, rows, held_out = plain_model(), data(), data(32, 1)
-    plan = TrainingPlan(max_epochs=40, mean_epochs=4, batch_size=16, learning_rate=0.1, kl_warmup=0.1)
+    plan = TrainingPlan(max_epochs=40, mean_epochs=4, noise_epochs=0, batch_size=16, learning_rate=0.1, kl_warmup=0.1)
     history = train(model, rows, held_out, plan, seed=0)
     elbo_epochs = [e for e in history.epochs if e["phase"] == "elbo"]
     counted = elbo_epochs[math.floor(0.1 * len(elbo_epochs)) :]
@@ -145,16 +145,40 @@ def test_the_best_state_on_held_out_rows_is_the_one_kept(long_training):
     from equipoise.training import _Run
 
     run = _Run(model, rows, held_out, plan, seed=0)
-    run.progress.phase = "elbo"
+    run.progress.phase = "noise"
     assert run._validate(held_out) == min(e["validation"] for e in counted)
 
 
 def test_stopping_is_counted_only_after_the_kl_warm_up():
-    """A rate of zero never improves: training must still run through the warm-up, then stop after `patience`."""
-    plan = TrainingPlan(max_epochs=50, mean_epochs=0, learning_rate=0.0, kl_warmup=0.4, patience=7, batch_size=64)
+    """A rate of zero never improves: training must still run through the warm-up, stop after `patience`, and finish."""
+    plan = TrainingPlan(max_epochs=50, mean_epochs=0, noise_epochs=3, learning_rate=0.0, kl_warmup=0.4, patience=7)
     history = train(plain_model(), data(), data(32, 1), plan, seed=0)
     assert history.stopped == "no improvement on held-out rows"
-    assert len(history.epochs) == 20 + 1 + 7
+    assert [e["phase"] for e in history.epochs].count("elbo") == math.floor(0.4 * 47) + 1 + 7
+    assert [e["phase"] for e in history.epochs].count("noise") == 3
+
+
+def test_the_last_phase_moves_spreads_and_variances_but_no_mean(long_training):
+    model, rows = constrained_model(), data()
+    train(model, rows, None, TrainingPlan(max_epochs=20, mean_epochs=4, noise_epochs=0, batch_size=16), seed=0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    from equipoise.training import _Run
+
+    run = _Run(model, rows, None, TrainingPlan(max_epochs=20, mean_epochs=4, batch_size=16), seed=0)
+    run.progress.phase = "elbo"
+    run._start_noise_phase()
+    list(run._phase_epochs())
+    network = model.network
+    for i, (old, new) in enumerate(
+        zip(network._layers(before["network.posterior.loc"]), network._layers(network.posterior.loc), strict=True)
+    ):
+        last = i == len(network.sizes) - 2
+        for a, b in zip(old, new, strict=True):
+            kept = network.n_outputs if last else a.shape[-1]
+            assert torch.equal(a[..., :kept], b[..., :kept])
+            assert not last or not torch.equal(a[..., kept:], b[..., kept:])
+    assert not torch.equal(before["network.posterior.log_std"], network.posterior.log_std)
+    assert not torch.equal(before["conditioning.tolerance.loc"], model.conditioning.tolerance.loc)
 
 
 def test_validation_uses_the_same_noise_every_time():
@@ -199,11 +223,11 @@ def test_tolerances_learn_at_their_own_rate():
         assert peaks[id(parameter)] == pytest.approx(25e-3)
 
 
-def test_unmeasured_outputs_do_not_enter_the_squared_error():
+def test_unmeasured_outputs_do_not_enter_the_errors():
     y = torch.tensor([[1.0, math.nan], [3.0, 4.0]])
     mean = torch.tensor([[0.0, 100.0], [1.0, 1.0]])
-    assert float(squared_error(mean, y)) == pytest.approx((1 + 4 + 9) / 3)
     assert residual_var(mean, y).tolist() == [2.5, 9.0]
+    assert float(mean_rmse(mean, y)) == pytest.approx((math.sqrt(2.5) + 3.0) / 2)
 
 
 def test_schedules_start_low_peak_at_one_and_end_where_they_say():

@@ -16,7 +16,7 @@ from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.tolerance import Lesson, Residual
-from equipoise.trust import lessons, residuals, sensor_table, tolerance_table
+from equipoise.trust import lessons, residual_var, residuals, sensor_table, tolerance_table
 
 EPS = np.finfo(float).eps
 
@@ -237,7 +237,9 @@ def test_without_balances_there_are_no_lessons():
 def verdict_of(model, rows):
     s = standardizer([[1.0, -1.0, -1.0]], y_mean=np.zeros(3), y_std=np.ones(3))
     unbiased = [Residual(0.0, 0.1, 1.0, 60)]
-    table = tolerance_table(model, s, lessons(model, rows, seed=0), unbiased, np.array([False]), np.zeros(3))
+    table = tolerance_table(
+        model, s, lessons(model, rows, seed=0), unbiased, np.array([False]), np.zeros(3), np.ones(1)
+    )
     return table.iloc[0]
 
 
@@ -285,9 +287,34 @@ def test_a_posterior_that_does_not_follow_the_likelihood_has_not_converged(setti
     assert verdict_of(*taught_model(**settings))["verdict"] == "not converged", why
 
 
+def test_what_is_left_to_a_residual_is_the_variance_of_the_conditioned_residual():
+    """B Σ_C Bᵀ by the dense textbook formula, row by row; coupled balances, one exact, one far wider than v."""
+    s = standardizer(COUPLED, **UNITS)
+    model = hand_made(s, fixed=(0.0, 0.05, 1e4))
+    rng = np.random.default_rng(3)
+    rows = Rows(*(torch.as_tensor(rng.normal(size=(9, k))) for k in (2, 6, 3)))
+    var = model.network.at(model.draw(4, 0).weights[:4], rows.x).var.double().detach().numpy()
+    B, R = s.B, np.diag([0.0, 0.05, 1e4])
+    expected = []
+    for v in var.reshape(-1, 6):
+        G = B @ np.diag(v) @ B.T
+        expected.append(np.diag(G - G @ np.linalg.solve(G + R, G)))
+    np.testing.assert_allclose(residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
+
+
+def test_scatter_that_is_more_or_less_than_explained_is_noted():
+    s = standardizer(COUPLED, **UNITS, units=["V", "W", "A"])
+    explained = float(np.sqrt(RELATIVE_R[1]) * s.row_scale[1])
+    for factor, words in ((2.0, "more than tolerance and sensors explain"), (0.3, "less than tolerance"), (1.0, "")):
+        systematic = [Residual(0.0, 0.1, factor * explained, 10_000)] * 3
+        note = table_of(s, hand_made(s, sensor=None), systematic=systematic)["note"].iloc[1]
+        assert (words in note) if words else note == ""
+
+
 # --- The table --------------------------------------------------------------------------------------------------------
 
 SENSOR = {"fixed": [0.04, 0.0, NAN, NAN, 0.01, 0.09], "loc": [-3.0] * 6, "std": [0.2] * 6}
+RELATIVE_R = np.array([0.0, 0.05, math.exp(-2.0)])  # what hand_made's tolerances leave to the residuals, v → ∞
 SENSOR_VAR = np.array([0.04, 0.0, math.exp(-3.0), math.exp(-3.0), 0.01, 0.09])
 UNITS = {"y_mean": [10.0, -3.0, 0.1, 50.0, 0.0, 2.0], "y_std": [5.0, 0.02, 3.0, 100.0, 0.4, 1.0]}
 
@@ -302,7 +329,9 @@ def hand_made(s, fixed=(0.0, 0.05, NAN), *, sensor=SENSOR, offset=False):
 def table_of(s, model=None, *, systematic=None, taught=None, obeyed=(False, False, False)):
     model = hand_made(s) if model is None else model
     systematic = [Residual(0.0, 0.1, 1.0, 50)] * 3 if systematic is None else systematic
-    return tolerance_table(model, s, taught or [None] * 3, systematic, np.array(obeyed), sensor_var_of(model))
+    return tolerance_table(
+        model, s, taught or [None] * 3, systematic, np.array(obeyed), sensor_var_of(model), RELATIVE_R
+    )
 
 
 def sensor_var_of(model):
@@ -438,8 +467,12 @@ def test_a_biased_balance_is_noted_with_its_size_and_unit():
 
 def test_two_remarks_on_one_balance_stand_side_by_side():
     s = standardizer(COUPLED, **UNITS)
-    note = table_of(s, systematic=[Residual(1.0, 0.01, 0.1, 100)] * 3)["note"].iloc[2]
-    assert note == "tolerance not separable from sensor noise: only noise_std is identified; biased by 1 ± 0.01"
+    note = table_of(s, systematic=[Residual(10.0, 0.1, 1.0, 100)] * 3)["note"].iloc[2]
+    remarks = note.split("; ")
+    assert remarks[:2] == [
+        "tolerance not separable from sensor noise: only noise_std is identified",
+        "biased by 10 ± 0.1",
+    ]
 
 
 def test_a_balance_that_the_data_obey_to_rounding_is_called_that():
@@ -452,12 +485,18 @@ def test_information_is_told_of_learned_tolerances_only():
     table = table_of(standardizer(COUPLED, **UNITS), taught=[None, None, Lesson(12.5, 0.1)])
     assert table["information"].isna().tolist() == [True, True, False]
     assert table["information"].iloc[2] == 12.5
-    assert table["verdict"].tolist() == ["exact", "fixed", "informed"]
+    assert table["verdict"].tolist() == ["exact", "fixed", "not separable from sensor noise"]
+    assert table["informed"].tolist() == [False, False, True]
+    s = standardizer(COUPLED, **UNITS)
+    known = table_of(s, hand_made(s, sensor=None), taught=[None, None, Lesson(12.5, 0.1)])
+    assert known["verdict"].tolist() == ["exact", "fixed", "informed"]
 
 
 def test_without_balances_the_table_is_empty():
     s = dataclasses.replace(standardizer(COUPLED), constraint=None)
-    assert tolerance_table(ConstrainedBNN(network(2, 6), None), s, [], [], np.zeros(0, bool), np.zeros(6)).empty
+    assert tolerance_table(
+        ConstrainedBNN(network(2, 6), None), s, [], [], np.zeros(0, bool), np.zeros(6), np.zeros(0)
+    ).empty
 
 
 def test_sensors_are_told_in_their_outputs_unit_with_an_interval_where_learned():
@@ -490,6 +529,6 @@ def test_sensors_that_differ_per_row_are_told_by_their_average():
     table = sensor_table(model, s, tuple("abcdef"), w)
     assert table["kind"].tolist() == ["given per row", "none", "given per row", "none", "none", "given per row"]
     np.testing.assert_allclose(table["std"], np.sqrt(w) * s.y_std, rtol=1e-12)
-    table = tolerance_table(model, s, [], [Residual(0.0, 0.1, 1.0, 50)] * 3, np.zeros(3, bool), w)
+    table = tolerance_table(model, s, [], [Residual(0.0, 0.1, 1.0, 50)] * 3, np.zeros(3, bool), w, RELATIVE_R)
     r = np.array([0.0, 0.05, math.exp(-2.0)]) * s.row_scale**2
     np.testing.assert_allclose(table["noise_std"], np.sqrt((COUPLED**2) @ (w * s.y_std**2) + r), rtol=1e-12)

@@ -3,7 +3,7 @@
 import math
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -114,12 +114,26 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.checkpoint = checkpoint
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> "ConstrainedBNNRegressor":
-        """Fit to inputs X `(n, n_x)` and outputs y `(n, n_y)` or `(n,)`; NaN in y means "not measured"."""
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        held_out: ArrayLike | None = None,
+        callback: Callable[[dict], object] | None = None,
+    ) -> "ConstrainedBNNRegressor":
+        """Fit to inputs X `(n, n_x)` and outputs y `(n, n_y)` or `(n,)`; NaN in y means "not measured".
+
+        Args:
+            X, y: Arrays or data frames.
+            held_out: Positions of the rows that are not trained on but decide when to stop; None picks
+                `validation_fraction` of them at random.
+            callback: Called with the record of each epoch, as in `history_`.
+        """
         self._check_parameters()
         X, Y, precision = self._validated(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        train_rows, held_out = self._split(Y)
+        train_rows, held_out = self._split(Y) if held_out is None else _given_split(held_out, len(Y))
         self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
         obeyed = self._obeyed_to_rounding(X, Y, precision)
         sensor_std = self._sensor_std(Y, obeyed)
@@ -135,6 +149,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             seed=self.seed_,
             checkpoint=self.checkpoint,
             verbose=bool(self.verbose),
+            callback=callback,
         )
         self._summarise(X, Y, trained_on, obeyed, precision)
         return self
@@ -372,10 +387,11 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             sensor_var = np.zeros(Y.shape[1]) if model.sensor is None else model.sensor.median().detach().cpu().numpy()
         self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
         taught, systematic = [], []
+        left = trust.residual_var(model, rows, derived_seed(self.seed_, 6)).cpu().numpy()
         if self.constraint_ is not None:
             taught = trust.lessons(model, rows, derived_seed(self.seed_, 6))
             systematic = trust.residuals(self.constraint_, X, Y, 64 * precision)
-        self.tolerances_ = trust.tolerance_table(model, standardizer, taught, systematic, obeyed, sensor_var)
+        self.tolerances_ = trust.tolerance_table(model, standardizer, taught, systematic, obeyed, sensor_var, left)
 
     # ------------------------------------------------------------------ parameters
 
@@ -412,6 +428,17 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         fraction = self.validation_fraction
         if not (isinstance(fraction, numbers.Real) and 0 <= float(fraction) < 1):
             raise ValueError(f"validation_fraction must be in [0, 1), but got {self.validation_fraction!r}.")
+
+
+def _given_split(held_out: Any, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    chosen = np.unique(np.asarray(held_out))
+    whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
+    if len(chosen) and not (whole and chosen[0] >= 0 and chosen[-1] < n and len(chosen) < n - 1):
+        raise ValueError(
+            f"held_out must hold positions of rows, 0 to {n - 1}, and leave two rows at least to train on, "
+            f"but got {held_out!r}."
+        )
+    return np.setdiff1d(np.arange(n), chosen), chosen.astype(np.intp)
 
 
 def _check_choice(name: str, value: Any, choices: Mapping) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise import frames
+from equipoise.constraints import LinearConstraint
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.ledger import Ledger, LedgerAccumulator, RunningMoments
 from equipoise.likelihood import joint
@@ -209,20 +210,35 @@ class Predictive:
             result[rows] = (torch.logsumexp(stacked, 0) - math.log(len(stacked))).cpu()
         return result.numpy() + self._log_density_units(Y)
 
-    def residual_of_means(self, n: int | None = None) -> Array:
-        """Residuals `A x + B μ_C − b` of the conditioned mean of each draw, shape `(n, rows, m)` (Z1)."""
+    def residual_of_means(self, n: int | None = None, constraint: LinearConstraint | None = None) -> Array:
+        """Residuals `A x + B μ_C − b` of the conditioned mean of each draw, shape `(n, rows, m)` (Z1).
+
+        Args:
+            n: How many draws; `n_draws` by default.
+            constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
+        """
         n = self.n_draws if n is None else n
-        result = np.empty((n, len(self.X), self._constraint.n_balances))
+        constraint = self._constraint if constraint is None else constraint
+        result = np.empty((n, len(self.X), constraint.n_balances))
         for rows in self._chunks():
             for start, draws in self._draws(n):
                 mean = self.model.at(draws, *self._inputs(rows)).mean[: n - start].cpu().numpy()
                 y = self.standardizer.outputs_to_user(mean)
-                result[start : start + DRAW_BLOCK, rows] = self._constraint.residual(self.X[rows], y)
+                result[start : start + DRAW_BLOCK, rows] = constraint.residual(self.X[rows], y)
         return result
 
-    def residual_of_samples(self, n: int, joint: bool | None = None) -> Array:
-        """Residuals `A x + B y − b` of draws of the outputs themselves, shape `(n, rows, m)` (Z1)."""
-        return self._constraint.residual(self.X, self.sample(n, joint))
+    def residual_of_samples(
+        self, n: int, joint: bool | None = None, constraint: LinearConstraint | None = None
+    ) -> Array:
+        """Residuals `A x + B y − b` of draws of the outputs themselves, shape `(n, rows, m)` (Z1).
+
+        Args:
+            n: How many draws.
+            joint: As in `sample`.
+            constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
+        """
+        constraint = self._constraint if constraint is None else constraint
+        return constraint.residual(self.X, self.sample(n, joint))
 
     # ------------------------------------------------------------------ streaming
 

@@ -265,19 +265,22 @@ class Lesson:
     shortfall: float
 
 
-def verdict(kind: str, kl: float, lesson: Lesson | None) -> str:
+def verdict(kind: str, kl: float, lesson: Lesson | None, separable: bool = True) -> str:
     """`informed`, `not informed by the data` or `not converged`; `exact` and `fixed` were not asked.
 
     Informed needs both a posterior that moved (KL > 0.1 nat) and a likelihood that has something to say (it varies by
-    more than 1 nat over the prior's ± 3 sd). If it has and the posterior did not follow, or the other way round,
-    training had not converged.
+    more than 1 nat over the prior's ± 3 sd). A posterior that lies more than 3 nats below what likelihood and prior
+    together want, or that moved although the likelihood says nothing, has not converged. A tolerance that is informed
+    only together with the sensors it was learned beside is `not separable from sensor noise`.
     """
     if kind != "learned" or lesson is None:
         return kind
     moved, told = kl > 0.1, lesson.information > 1.0
-    if told and moved and lesson.shortfall < 3.0:
-        return "informed"
-    return "not informed by the data" if not told and not moved else "not converged"
+    if lesson.shortfall >= 3.0 or (moved and not told):
+        return "not converged"
+    if not moved:
+        return "not informed by the data"
+    return "informed" if separable else "not separable from sensor noise"
 
 
 def log_normal_moments(mu: float, std: float) -> tuple[float, float]:

@@ -1,8 +1,11 @@
 """Training: minibatches, schedules, stopping, checkpoints, history.
 
-Two phases. *Means*: the network at its posterior means is fitted to squared error, because a heteroscedastic network
-trained from scratch on a likelihood calls what it has not learned yet "noise". *ELBO*: the variance head is set from
-the residuals of the first phase, weight spreads to a small value, and everything is trained on the negative ELBO.
+Three phases. *Means*: the network at its posterior means is fitted to the sum of the outputs' root mean squared errors:
+a heteroscedastic network trained from scratch on a likelihood calls what it has not learned yet "noise", and plain
+squared error leaves outputs that are measured well to the noise of those that are not. *ELBO*: the variance head is set
+from the residuals of the first phase, weight spreads to a small value, and everything is trained on the negative ELBO.
+*Noise*: as the rate falls the means still improve, and all spreads, which follow them, are left behind too large; so at
+last the means are held, and weight spreads, variance head, tolerances and sensors alone go on with the same objective.
 
 All randomness of an epoch comes from (seed, phase, epoch), so a run that was killed continues from its last
 checkpoint to the same bits as one that was never killed.
@@ -12,7 +15,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -22,6 +25,8 @@ from tqdm.auto import tqdm
 from equipoise.checkpoint import Checkpoint, TrainingError
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
 
+PHASES = ("means", "elbo", "noise")
+
 
 @dataclass(frozen=True)
 class TrainingPlan:
@@ -29,11 +34,13 @@ class TrainingPlan:
 
     Args:
         max_epochs: Upper bound on all epochs together.
-        mean_epochs: Epochs of the first phase, at most a third of all.
+        mean_epochs: Epochs of the first phase, at most half of all.
+        noise_epochs: Epochs of the last phase, at most a tenth of all.
         batch_size: Rows per step; None picks it from the number of rows.
         mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
         learning_rate: Peak rate for the weights in the second phase; cosine decay to a hundredth.
         tolerance_rate: Tolerances, offsets and sensor variances learn this many times faster than the weights.
+        std_rate: Standard deviations of the weights learn this many times faster than their means.
         kl_warmup: Share of the second phase over which the KL's weight grows from 0 to 1.
         init_std: Weight standard deviation at the start of the second phase.
         patience: Epochs without improvement on held-out rows before the second phase stops, counted after warm-up.
@@ -41,14 +48,16 @@ class TrainingPlan:
         validation_draws: Weight draws per held-out row, with a fixed noise seed.
     """
 
-    max_epochs: int = 500
-    mean_epochs: int = 150
+    max_epochs: int = 600
+    mean_epochs: int = 300
+    noise_epochs: int = 60
     batch_size: int | None = None
-    mean_learning_rate: float = 1e-2
+    mean_learning_rate: float = 2e-2
     learning_rate: float = 3e-3
-    tolerance_rate: float = 10.0
+    tolerance_rate: float = 30.0
+    std_rate: float = 3.0
     kl_warmup: float = 0.2
-    init_std: float = math.exp(-5)
+    init_std: float = math.exp(-7)
     patience: int = 100
     max_grad_norm: float = 100.0
     validation_draws: int = 2
@@ -56,7 +65,8 @@ class TrainingPlan:
     def __post_init__(self):
         for name in ("max_epochs", "patience", "validation_draws"):
             _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 1)
-        for name in ("learning_rate", "mean_learning_rate", "tolerance_rate", "mean_epochs"):
+        rates = ("learning_rate", "mean_learning_rate", "tolerance_rate", "std_rate")
+        for name in (*rates, "mean_epochs", "noise_epochs"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
         _check("init_std", self.init_std, 0 < self.init_std < math.inf)
         _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
@@ -70,8 +80,11 @@ class TrainingPlan:
         return min(n_rows, max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25)))))
 
     def epochs_of(self, phase: str) -> int:
-        means = min(self.mean_epochs, self.max_epochs // 3)
-        return means if phase == "means" else self.max_epochs - means
+        epochs = {
+            "means": min(self.mean_epochs, self.max_epochs // 2),
+            "noise": min(self.noise_epochs, self.max_epochs // 10),
+        }
+        return epochs.get(phase, self.max_epochs - sum(epochs.values()))
 
 
 def _check(name: str, value: object, good: bool) -> None:
@@ -114,6 +127,7 @@ def train(
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 10.0,
     verbose: bool = False,
+    callback: Callable[[dict], object] | None = None,
 ) -> History:
     """Fit `model` in place by minimising its negative ELBO on `rows` (E1).
 
@@ -126,6 +140,7 @@ def train(
         checkpoint: A file that training continues from if it is there, and that is kept up to date (atomically).
         checkpoint_seconds: Least time between two writes of it.
         verbose: Show a progress bar.
+        callback: Called with the record of each epoch; what it raises ends training (the checkpoint stays).
     """
     run = _Run(model, rows, validation, plan or TrainingPlan(), seed)
     keeper = Checkpoint(checkpoint, run.fingerprint() if checkpoint else "", checkpoint_seconds)
@@ -134,7 +149,9 @@ def train(
         for record in run.epochs():
             keeper.save_if_due(run.state)
             bar.update()
-            bar.set_postfix({k: f"{v:.3g}" for k, v in record.items() if k in ("nll", "mse", "validation")})
+            bar.set_postfix({k: f"{v:.3g}" for k, v in record.items() if k in ("nll", "rmse", "validation")})
+            if callback is not None:
+                callback(record)
     keeper.save(run.state())
     return run.progress.history
 
@@ -181,6 +198,9 @@ class _Run:
         if self.progress.phase == "means":
             yield from self._phase_epochs()
             self._start_elbo_phase()
+        if self.progress.phase == "elbo":
+            yield from self._phase_epochs()
+            self._start_noise_phase()
         yield from self._phase_epochs()
         self._finish()
 
@@ -191,7 +211,7 @@ class _Run:
 
     def _epoch(self, start: float, total: int) -> dict:
         clock, progress = time.perf_counter(), self.progress
-        generator = self._generator(progress.phase == "elbo", progress.epoch)
+        generator = self._generator(PHASES.index(progress.phase), progress.epoch)
         shuffle = torch.Generator().manual_seed(derived_seed(generator.initial_seed(), 1))
         order = torch.randperm(len(self.rows), generator=shuffle)
         batches = order.split(self.plan.rows_per_step(len(self.rows)))
@@ -218,23 +238,28 @@ class _Run:
             group["lr"] = group["peak"] * (one_cycle(fraction) if means else cosine(fraction))
         self.optimizer.zero_grad()
         if means:
-            value = loss = squared_error(self.model.network.at_means(batch.x).mean, batch.y)
+            value = loss = mean_rmse(self.model.network.at_means(batch.x).mean, batch.y)
         else:
             elbo = self.model.negative_elbo(batch, len(self.rows), generator)
-            value, loss = elbo.nll, elbo.per_row(min(1.0, fraction / max(self.plan.kl_warmup, 1e-9)))
+            value, loss = elbo.nll, elbo.per_row(self._kl_weight(fraction))
         if not bool(torch.isfinite(loss)):
             raise TrainingError(self._not_finite(float(loss.detach())))
         loss.backward()
+        if self.progress.phase == "noise":
+            self.model.network.hold_means()
         torch.nn.utils.clip_grad_norm_(self.model.network.parameters(), self.plan.max_grad_norm)
         self.optimizer.step()
         return value.detach()
+
+    def _kl_weight(self, fraction: float) -> float:
+        return 1.0 if self.progress.phase == "noise" else min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
 
     @torch.no_grad()
     def _summary(self, values: Tensor, sizes: Tensor) -> dict:
         """The epoch's mean loss and, in the second phase, the divergences and where each tolerance stands."""
         mean = float((values * sizes).sum() / sizes.sum())
         if self.progress.phase == "means":
-            return {"mse": mean}
+            return {"rmse": mean}
         model = self.model
         record: dict = {"nll": mean, "kl_weights": float(model.network.posterior.kl())}
         if model.conditioning is not None:
@@ -250,8 +275,8 @@ class _Run:
     def _validate(self, rows: Rows) -> float:
         """Held-out squared error or expected NLL per row, with the same noise every time."""
         if self.progress.phase == "means":
-            return float(squared_error(self.model.network.at_means(rows.x).mean, rows.y))
-        generator = self._generator(2)
+            return float(mean_rmse(self.model.network.at_means(rows.x).mean, rows.y))
+        generator = self._generator(len(PHASES))
         draws = [self._nll(rows, generator) for _ in range(self.plan.validation_draws)]
         return sum(draws) / len(draws)
 
@@ -294,9 +319,14 @@ class _Run:
         self.progress = _Progress(phase="elbo", history=self.progress.history)
         self.optimizer = self._new_optimizer()
 
-    def _finish(self) -> None:
+    def _start_noise_phase(self) -> None:
         history = self.progress.history
         history.stopped = "no improvement on held-out rows" if self._exhausted() else "all epochs run"
+        self._restore_best()
+        self.progress = _Progress(phase="noise", history=history)
+        self.optimizer = self._new_optimizer()
+
+    def _finish(self) -> None:
         self._restore_best()
         self.model.eval()
 
@@ -307,14 +337,21 @@ class _Run:
     def _new_optimizer(self) -> torch.optim.Adam:
         plan, model = self.plan, self.model
         if self.progress.phase == "means":
-            return torch.optim.Adam([{"params": [model.network.posterior.loc], "peak": plan.mean_learning_rate}])
+            return torch.optim.Adam(
+                [{"params": [model.network.posterior.loc], "peak": plan.mean_learning_rate}], fused=self._fused
+            )
         layer = model.conditioning
         fast = parameters_of([model.sensor, layer])
         groups = [
-            {"params": list(model.network.parameters()), "peak": plan.learning_rate},
+            {"params": [model.network.posterior.loc], "peak": plan.learning_rate},
+            {"params": [model.network.posterior.log_std], "peak": plan.learning_rate * plan.std_rate},
             {"params": fast, "peak": plan.learning_rate * plan.tolerance_rate},
         ]
-        return torch.optim.Adam([group for group in groups if group["params"]])
+        return torch.optim.Adam([group for group in groups if group["params"]], fused=self._fused)
+
+    @property
+    def _fused(self) -> bool:
+        return self.rows.x.device.type in ("cpu", "cuda")  # elsewhere torch may have no fused Adam
 
     def _generator(self, *key: int) -> torch.Generator:
         return torch.Generator(self.rows.x.device).manual_seed(derived_seed(self.seed, *map(int, key)))
@@ -328,10 +365,9 @@ class _Run:
         )
 
 
-def squared_error(mean: Tensor, y: Tensor) -> Tensor:
-    """Mean squared error over what was measured."""
-    measured = ~y.isnan()
-    return torch.where(measured, mean - y, 0.0).square().sum() / measured.sum().clamp_min(1)
+def mean_rmse(mean: Tensor, y: Tensor) -> Tensor:
+    """Root mean squared error of each output over what was measured, averaged over outputs."""
+    return residual_var(mean, y).clamp_min(torch.finfo(mean.dtype).tiny).sqrt().mean()
 
 
 def residual_var(mean: Tensor, y: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from equipoise.tolerance import GaussianOffset, Lesson, LogNormalVariance, Resid
 
 Array = NDArray[np.float64]
 LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost
+LESSON_DRAWS = 4
 
 
 def residuals(constraint: LinearConstraint, X: Array, Y: Array, relative_rounding: float) -> list[Residual]:
@@ -61,13 +63,38 @@ def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13)
     if layer is None:
         return []
     q, learned = layer.tolerance, layer.tolerance.learned.tolist()
-    n_draws = 4
-    n_rows = int(min(len(rows), max(64, LESSON_WORK // (n_draws * grid_points * max(1, sum(learned)) ** 2))))
-    subset = rows.take(torch.linspace(0, len(rows) - 1, n_rows, dtype=torch.float64).round().long().to(rows.x.device))
-    draws = model.draw(seed, 0)
-    gaussian = model.network.at(draws.weights[:n_draws], subset.x)
-    expected = _ExpectedLogLikelihood(model, gaussian, subset, len(rows) / n_rows)
+    subset = _thinned(rows, LESSON_WORK // (LESSON_DRAWS * grid_points * max(1, sum(learned)) ** 2))
+    gaussian = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
+    expected = _ExpectedLogLikelihood(model, gaussian, subset, len(rows) / len(subset))
     return [_lesson(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
+
+
+@torch.no_grad()
+def residual_var(model: ConstrainedBNN, rows: Rows, seed: int) -> Float[Tensor, " m"]:
+    """Variance that the model leaves to each balance's residual, relative, averaged over rows, tolerances at medians.
+
+    ::
+
+        (B Σ_C Bᵀ)_kk = r_k − r_k² (S⁻¹)_kk                                        (Z4)
+
+    which is `r_k` where the network's own spread is wide, and never more than that spread lets show.
+    """
+    layer = model.conditioning
+    if layer is None:
+        return torch.zeros(0, dtype=torch.float64)
+    r, B = layer.tolerance.median(), layer.B.double()
+    subset = _thinned(rows, LESSON_WORK // (LESSON_DRAWS * len(r) ** 2))
+    var = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x).var.double()
+    S = (B * var.unsqueeze(-2)) @ B.mT + r.diag()
+    precision = torch.linalg.inv(S).diagonal(dim1=-2, dim2=-1)
+    return (r - r.square() * precision).clamp_min(0.0).mean((0, 1))
+
+
+def _thinned(rows: Rows, budget: int) -> Rows:
+    """At most `budget` rows (but 64 always), evenly spaced."""
+    n_rows = int(min(len(rows), max(64, budget)))
+    index = torch.linspace(0, len(rows) - 1, n_rows, dtype=torch.float64).round().long()
+    return rows.take(index.to(rows.x.device))
 
 
 @dataclass(frozen=True)
@@ -117,6 +144,7 @@ def tolerance_table(
     systematic: list[Residual],
     obeyed_to_rounding: NDArray[np.bool_],
     sensor_var: Array,
+    residual_var: Array,
 ) -> pd.DataFrame:
     """One row per balance: its tolerance in its own unit and relative, what the data taught it, and its residual.
 
@@ -126,6 +154,7 @@ def tolerance_table(
         systematic: From `residuals`.
         obeyed_to_rounding: Which balances the data obey to rounding.
         sensor_var: `w` in standardized units, the average where it differs per row, shape `(n_y,)`.
+        residual_var: From the function of that name, shape `(m,)`.
     """
     layer, constraint = model.conditioning, standardizer.constraint
     if layer is None or constraint is None:
@@ -141,11 +170,13 @@ def tolerance_table(
             record["kind"] = "exact to rounding"
         kl, lesson = record["kl"], taught[k] if taught else None
         record["information"] = math.nan if lesson is None else lesson.information
-        record["verdict"] = verdict(record["kind"], kl, lesson)
-        record["biased"] = systematic[k].biased
         both = record["kind"] == "learned" and bool((sensor_learned & (constraint.B[k] != 0)).any())
+        record["informed"] = verdict(record["kind"], kl, lesson) == "informed"
         record["separable"] = not both
-        record["noise_std"] = _noise_std(layer.tolerance, standardizer, sensor_var, k)
+        record["verdict"] = verdict(record["kind"], kl, lesson, separable=not both)
+        record["biased"] = systematic[k].biased
+        w = float((standardizer.B[k] ** 2 * sensor_var).sum())
+        record["noise_std"] = math.sqrt(float(residual_var[k]) + w) * float(standardizer.row_scale[k])
         record["note"] = _note(record, systematic[k], constraint.units[k])
         record |= {f"residual_{key}": value for key, value in asdict(systematic[k]).items()}
         record |= _offset_record(layer.offset, k, float(standardizer.row_scale[k]))
@@ -190,12 +221,6 @@ def _offset_record(offset: GaussianOffset | None, k: int, scale: float) -> dict:
     return {"offset": float(offset.loc[k].detach()) * scale, "offset_std": float(offset.std[k].detach()) * scale}
 
 
-def _noise_std(q: LogNormalVariance, standardizer: Standardizer, sensor_var: Array, k: int) -> float:
-    """`√(Σ_j B_kj² w_j + r_k)`, the only part of the split that one balance identifies, in its own unit."""
-    w = float((standardizer.B[k] ** 2 * sensor_var).sum())
-    return math.sqrt(float(q.median()[k].detach()) + w) * float(standardizer.row_scale[k])
-
-
 def _note(record: dict, residual: Residual, unit: str | None) -> str:
     """The remarks of one balance, in words."""
     unit = f" {unit}" if unit else ""
@@ -210,6 +235,8 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
     margin = 1.0 + 4.0 / math.sqrt(2.0 * max(residual.n_rows, 1))  # 4 standard errors of a standard deviation
     if scatter > max(margin * explained, residual.rounding):
         notes.append(f"the data scatter by {scatter:.3g}{unit}, more than tolerance and sensors explain")
+    elif explained > 1.25 * margin * scatter:
+        notes.append(f"the data scatter by {scatter:.3g}{unit} only, less than tolerance and sensors together")
     return "; ".join(notes)
 
 

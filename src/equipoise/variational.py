@@ -1,5 +1,8 @@
 """Mean-field Gaussian posterior over one flat vector of weights: draws and KL."""
 
+import math
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -38,10 +41,27 @@ class MeanFieldGaussian(nn.Module):
 
             KL = Σ_i [ log(σ_p / σ_i) + (σ_i² + μ_i²) / (2 σ_p²) − ½ ]            (K1)
         """
-        log_ratio = self.log_std.double() - torch.tensor(self.prior_std, dtype=torch.float64).log()
-        square = (2.0 * log_ratio).exp() + (self.loc.double() / self.prior_std).square()
-        return (0.5 * (square - 1.0) - log_ratio).sum()
+        return _Divergence.apply(self.loc, self.log_std, self.prior_std)  # type: ignore[return-value]
 
     def draw(self, noise: Float[Tensor, "n_draws P"]) -> Float[Tensor, "n_draws P"]:
         """Joint weight draws `θ = loc + std ⊙ ξ` for standard normal `ξ` (V1)."""
         return self.loc + self.std * noise
+
+
+class _Divergence(torch.autograd.Function):
+    """(K1) with its gradient, sums in float64."""
+
+    @staticmethod
+    def forward(ctx: Any, loc: Tensor, log_std: Tensor, prior_std: float) -> Tensor:
+        log_ratio = log_std.double().sub_(math.log(prior_std))
+        ratio = (2.0 * log_ratio).exp_()
+        ctx.save_for_backward(loc, ratio)
+        ctx.precision = prior_std**-2
+        squares = ratio.sum() + ctx.precision * torch.linalg.vector_norm(loc, dtype=torch.float64).square()
+        return 0.5 * squares - log_ratio.sum() - 0.5 * loc.numel()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        loc, ratio = ctx.saved_tensors
+        return loc * (ctx.precision * grad).to(loc.dtype), ((ratio - 1.0) * grad).to(loc.dtype), None

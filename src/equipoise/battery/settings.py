@@ -1,0 +1,78 @@
+"""What the battery study runs: settings from one committed file, and the models that it compares."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from equipoise.battery.data import DataConfig, balances
+from equipoise.estimator import ConstrainedBNNRegressor
+from equipoise.tolerance import TolerancePrior
+from equipoise.training import TrainingPlan
+
+Positive = Annotated[int, Field(ge=1)]
+
+# From the paper's model to ours, one step at a time. All have the weights' prior N(0, 1).
+MODELS: dict[str, dict[str, Any]] = {
+    "bnn": {"balances": False},
+    "paper": {"likelihood": "marginal", "tolerance": TolerancePrior.paper(), "sensor_std": None},
+    "relative": {"likelihood": "marginal", "tolerance": TolerancePrior(), "sensor_std": None},
+    "joint": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": None},
+    "sensors": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": "learn"},
+    "equipoise": {"likelihood": "joint", "tolerance": TolerancePrior(), "sensor_std": "learn"},
+}
+LABELS = {
+    "bnn": "BNN",
+    "paper": "paper (L1, prior in the balance's unit)",
+    "relative": "L1, relative prior",
+    "joint": "joint, prior in the balance's unit",
+    "sensors": "joint, sensor noise, prior in the balance's unit",
+    "equipoise": "Equipoise (joint, sensor noise, relative prior)",
+}
+
+
+class Settings(BaseModel):
+    """One configuration of the study.
+
+    Attributes:
+        data: What is simulated, measured and split; its seed is that of the run.
+        hidden: Widths of the hidden layers.
+        activation: Of the hidden layers.
+        training: Fields of `TrainingPlan`.
+        n_draws: Posterior draws that scores average over.
+        violation_draws: Posterior draws that violations are taken over.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: DataConfig = DataConfig()
+    hidden: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    activation: str = "silu"
+    training: dict[str, Any] = {}
+    n_draws: Positive
+    violation_draws: Positive
+
+    @classmethod
+    def named(cls, name: Literal["full", "small"] | str = "full") -> Settings:
+        """One of the committed configurations."""
+        text = resources.files("equipoise.battery").joinpath("settings.toml").read_text("utf-8")
+        return cls(**tomllib.loads(text)[name])
+
+    def data_of(self, seed: int) -> DataConfig:
+        """The data's configuration with the noise and split of a seed."""
+        return self.data.model_copy(update={"seed": seed})
+
+    def plan(self) -> TrainingPlan:
+        return TrainingPlan(**self.training)
+
+    def estimator(self, model: str, seed: int, **options: Any) -> ConstrainedBNNRegressor:
+        """An estimator of one of `MODELS`, not fitted yet."""
+        chosen = dict(MODELS[model])
+        constraint = balances() if chosen.pop("balances", True) else None
+        if constraint is None:
+            chosen["sensor_std"] = None
+        shared = {"hidden": self.hidden, "activation": self.activation, "prior_std": 1.0, "training": self.plan()}
+        return ConstrainedBNNRegressor(constraint, **chosen, **shared, random_state=seed, **options)

@@ -1,0 +1,237 @@
+"""The tables of the battery study: their numbers are those of the results, and what stands out is beyond noise."""
+
+import statistics
+from operator import attrgetter
+
+import pytest
+from handmade_results import example
+
+from equipoise.battery import KEYS, tables
+from equipoise.battery.published import CLAIMS, NAMES, PRINTED
+from equipoise.battery.results import HEATS, MODELS, VOLTAGES
+from equipoise.report import number, plus_minus
+
+ONE, THREE = [example()], [example(seed) for seed in range(3)]
+SINGLE = (
+    tables.claims,
+    tables.published_and_ours,
+    tables.variables,
+    tables.uncertainty,
+    tables.tolerances,
+    tables.performance,
+    tables.violations,
+    tables.relative_violations,
+    tables.accuracy,
+    tables.scores,
+    tables.coverage,
+    tables.noise,
+    tables.training,
+    tables.times,
+    tables.settings,
+)
+
+
+def cell(table, row, column):
+    """A cell by the beginning of its row, one word or several cells, and the name of its column."""
+    wanted = [row] if isinstance(row, str) else list(row)
+    (found,) = [line for line in table.rows if list(line[: len(wanted)]) == wanted]
+    return found[list(table.header).index(column)]
+
+
+def shown(runs, of) -> str:
+    """Mean ± standard error, computed by hand."""
+    values = [of(run) for run in runs]
+    if len(values) == 1:
+        return number(values[0])
+    return plus_minus(statistics.mean(values), statistics.stdev(values) / len(values) ** 0.5)
+
+
+@pytest.mark.parametrize("make", SINGLE)
+@pytest.mark.parametrize("runs", [ONE, THREE])
+def test_every_table_has_text_in_all_cells_and_a_markdown_form(make, runs):
+    table = make(runs)
+    assert all(isinstance(text, str) and text.strip() for row in table.rows for text in row)
+    assert not any("nan" in text for row in table.rows for text in row)
+    lines = table.to_markdown().splitlines()
+    assert len(lines) == 4 + len(table.rows)
+    assert {line.replace("\\|", "").count("|") for line in lines[2:]} == {1 + len(table.header)}
+
+
+@pytest.mark.parametrize("runs", [ONE, THREE])
+def test_numbers_are_those_of_the_results(runs):
+    expected = [
+        (tables.uncertainty, "BNN, ours", "Aleatoric [training sd]", "models.bnn.aleatoric.overall"),
+        (tables.uncertainty, "Equipoise, ours", "Epistemic [training sd]", "models.equipoise.epistemic.overall"),
+        (tables.performance, "Paper's method, ours", "MSE [training variance]", "models.paper.mse_noisy.overall"),
+        (tables.performance, "BNN, ours", "Coverage of 95 % intervals", "models.bnn.coverage.overall"),
+        (tables.tolerances, ("heat", "Equipoise, ours"), "μ_ρ", "tolerances.equipoise.heat.mu_rho"),
+        (tables.tolerances, ("voltage", "Paper's method, ours"), "E[r]", "tolerances.paper.voltage.mean_r"),
+        (tables.tolerances, ("voltage", "Paper's method, ours"), "exp(μ_ρ)", "tolerances.paper.voltage.paper_mean_r"),
+        (tables.tolerances, ("voltage", "Paper's method, ours"), "KL [nats]", "tolerances.paper.voltage.kl"),
+        (
+            tables.violations,
+            ("Paper's method, ours", "means"),
+            "Heat [W/m³], median",
+            "models.paper.violation_of_means.heat.median",
+        ),
+        (
+            tables.violations,
+            ("Equipoise, ours", "draws of y"),
+            "Voltage [V], mean",
+            "models.equipoise.violation_of_draws.voltage.mean",
+        ),
+        (
+            tables.relative_violations,
+            ("BNN, ours", "draws of y"),
+            "Both, mean",
+            "models.bnn.violation_of_draws.overall_relative.mean",
+        ),
+        (tables.accuracy, "voltages", "BNN", "models.bnn.mse_true_voltages"),
+        (tables.accuracy, "heats", "Equipoise", "models.equipoise.mse_true_heats"),
+        (tables.scores, "Joint NLL [nats per row]", "Paper's method", "models.paper.joint_nll"),
+        (tables.scores, "Energy score [training sd]", "BNN", "models.bnn.energy_score"),
+        (tables.training, "Time in epochs [s]", "BNN", "models.bnn.history.seconds"),
+    ]
+    for make, row, column, path in expected:
+        assert cell(make(runs), row, column) == shown(runs, attrgetter(path)), path
+
+
+@pytest.mark.parametrize("runs", [ONE, THREE])
+def test_numbers_of_single_outputs_are_those_of_the_results(runs):
+    accuracy, noise, coverage = tables.accuracy(runs), tables.noise(runs), tables.coverage(runs)
+    for key in KEYS:
+        name = tables.symbol(key)
+        assert cell(accuracy, name, "Equipoise") == shown(runs, lambda r: r.models.equipoise.mse_true.by_output[key])
+        assert cell(tables.scores(runs), f"CRPS of {name}", "BNN") == shown(
+            runs, lambda r: r.models.bnn.crps.by_output[key]
+        )
+        assert cell(noise, name, "True") == number(runs[0].observation_std.true[key])
+        assert cell(noise, name, "Paper's method / true") == shown(
+            runs, lambda r: r.models.paper.observation_std[key] / r.observation_std.true[key]
+        )
+        for model in MODELS:
+            at_level = lambda run: getattr(run.models, model).calibration.coverage[key][3]  # noqa: E731
+            assert cell(coverage, (name, NAMES[model]), "95 %") == shown(runs, at_level)
+
+
+@pytest.mark.parametrize("runs", [ONE, THREE])
+def test_a_ledger_for_each_model_has_all_terms(runs):
+    for model, table in zip(MODELS, tables.ledgers(runs), strict=True):
+        terms = [getattr(run.models, model).ledger["Q_rev"] for run in runs]
+        assert NAMES[model] in table.caption
+        assert cell(table, "Q_rev", "Aleatoric") == shown(terms, attrgetter("aleatoric"))
+        assert cell(table, "Q_rev", "−\N{NO-BREAK SPACE}Reduction") == shown(terms, attrgetter("reduction"))
+        assert cell(table, "Q_rev", "=\N{NO-BREAK SPACE}Total") == shown(terms, attrgetter("total"))
+        lost = shown(terms, lambda t: t.lost_without["voltage"]) if model != "bnn" else "–"
+        assert cell(table, "Q_rev", "Lost without voltage") == lost
+
+
+def test_published_numbers_stand_beside_ours():
+    table = tables.published_and_ours(ONE)
+    assert len(table.rows) == len(PRINTED)
+    row = "Mean violation of means, both balances"
+    assert cell(table, row, "BNN, published") == "174.82"
+    assert cell(table, row, "Constrained, published") == "8.81×10⁻⁴"
+    assert cell(table, row, "Paper's method, ours") == number(ONE[0].models.paper.violation_of_means.overall.mean)
+    assert cell(table, "Heat: σ_ρ", "BNN, ours") == "–"
+    spread = cell(table, "Aleatoric, 1.96 sd over outputs", "Equipoise")
+    assert spread == number(1.96 * ONE[0].models.equipoise.aleatoric.sd_over_outputs)
+
+
+def test_a_published_tolerance_comes_with_what_follows_from_it():
+    table = tables.tolerances(ONE)
+    heat = ("heat", "Paper's method, published")
+    assert cell(table, heat, "exp(μ_ρ)") == "0.137"
+    assert cell(table, heat, "E[r]") == "0.225"  # exp(−1.99 + ½)
+    assert cell(table, heat, "KL [nats]") == "5.00×10⁻⁵"  # ½ 0.01²
+    assert cell(table, ("heat", "Paper's method, ours"), "Verdict") == "not informed by the data"
+
+
+def test_verdicts_that_differ_between_seeds_are_counted():
+    runs = [example(0), example(1)]
+    tree = runs[1].model_dump()
+    tree["tolerances"]["paper"]["heat"] |= {"informed": True, "verdict": "informed"}
+    table = tables.tolerances([runs[0], type(runs[1]).model_validate(tree), example(2)])
+    assert cell(table, ("heat", "Paper's method, ours"), "Informed") == "no (2), yes (1)"
+    assert cell(table, ("heat", "Paper's method, ours"), "Verdict") == "not informed by the data (2), informed (1)"
+
+
+def test_claims_have_a_row_each_with_its_verdict():
+    table = tables.claims(THREE)
+    assert [row[0] for row in table.rows] == [claim.statement for claim in CLAIMS]
+    for claim, row in zip(CLAIMS, table.rows, strict=True):
+        verdict = claim.judge(THREE)
+        assert row[1].endswith(verdict.outcome)
+        assert row[2] == verdict.why
+
+
+def test_a_deterministic_network_is_shown_where_every_seed_has_one():
+    with_it = [run.model_copy(update={"deterministic": run.models.bnn.mse_true}) for run in THREE]
+    table = tables.accuracy(with_it)
+    for row, of in {
+        "all outputs": lambda score: score.overall,
+        "voltages": lambda score: statistics.mean(score.by_output[key] for key in VOLTAGES),
+        "heats": lambda score: statistics.mean(score.by_output[key] for key in HEATS),
+        "Q_rev": lambda score: score.by_output["Q_rev"],
+    }.items():
+        assert cell(table, row, "Deterministic network") == shown(with_it, lambda run, of=of: of(run.deterministic))
+    assert "Deterministic network" not in tables.accuracy([*with_it[:2], THREE[2]]).header
+
+
+# --- What stands out --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_stands_out_with_one_seed():
+    assert all(not make(ONE).bold for make in SINGLE)
+    assert tables.best(ONE, attrgetter("joint_nll")) is None
+
+
+def test_the_best_stands_out_where_seeds_agree():
+    assert tables.best(THREE, attrgetter("joint_nll")) == "equipoise"
+    table = tables.scores(THREE)
+    row = [line[0] for line in table.rows].index("Joint NLL [nats per row]")
+    assert [column for i, column in table.bold if i == row] == [list(table.header).index("Equipoise")]
+
+
+def test_nothing_stands_out_where_seeds_do_not_agree():
+    values = {"bnn": iter([3, 1, 2]), "paper": iter([1, 3, 2]), "equipoise": iter([2, 2, 1])}
+    found = {
+        (seed, model): next(values[model]) for seed in range(3) for model in MODELS
+    }  # differences of either sign between all pairs
+    by_model = {id(getattr(run.models, model)): found[run.seed, model] for run in THREE for model in MODELS}
+    assert tables.best(THREE, lambda model: float(by_model[id(model)])) is None
+
+
+def test_violations_stand_out_in_the_rows_of_their_own_kind():
+    table = tables.violations(THREE)
+    for row, column in table.bold:
+        rivals = [line for line in table.rows if line[1] == table.rows[row][1] and "published" not in line[0]]
+        assert table.rows[row] in rivals
+        assert column >= 2
+    assert ("Equipoise, ours", "draws of y") in {tuple(table.rows[row][:2]) for row, _ in table.bold}
+
+
+# --- The run ----------------------------------------------------------------------------------------------------------
+
+
+def test_settings_are_listed_one_by_one():
+    table = tables.settings(THREE)
+    listed = dict(table.rows)
+    assert listed["seeds"] == "0, 1, 2"
+    assert listed["rows for train"] == "12,600"
+    assert listed["version of torch"] == "2.13.0"
+    assert listed["data.split"] == "0.6, 0.2, 0.2"
+    assert listed["max_epochs"] == "500"
+
+
+def test_ranges_are_those_of_the_variables():
+    table = tables.variables(ONE)
+    assert [row[2:] for row in table.rows if row[1] == "Q_tot"] == [
+        ["Total volumetric heating", "W/m³", "−9,800", "213,000"]
+    ]
+    assert [row[3:] for row in table.rows if row[1] == "SOC"] == [["–", "0.05", "0.95"]]
+
+
+def test_captions_tell_the_seeds():
+    assert tables.performance(ONE).caption.endswith("1 seed.")
+    assert tables.performance(THREE).caption.endswith("3 seeds, mean ± standard error.")
