@@ -96,22 +96,27 @@ def test_numbers_are_those_of_the_results(runs):
         assert cell(make(runs), row, column) == shown(runs, attrgetter(path)), path
 
 
-@pytest.mark.parametrize("runs", [ONE, THREE])
-def test_numbers_of_single_outputs_are_those_of_the_results(runs):
-    accuracy, noise, coverage = tables.accuracy(runs), tables.noise(runs), tables.coverage(runs)
+@pytest.mark.parametrize("key", KEYS)
+def test_numbers_of_single_outputs_are_those_of_the_results(key):
+    name, noise = tables.symbol(key), tables.noise(THREE)
+    assert cell(tables.accuracy(THREE), name, "Equipoise") == shown(
+        THREE, lambda run: run.models.equipoise.mse_true.by_output[key]
+    )
+    assert cell(tables.scores(THREE), f"CRPS of {name}", "BNN") == shown(
+        THREE, lambda run: run.models.bnn.crps.by_output[key]
+    )
+    assert cell(noise, name, "True") == number(THREE[0].observation_std.true[key])
+    assert cell(noise, name, "Paper's method / true") == shown(
+        THREE, lambda run: run.models.paper.observation_std[key] / run.observation_std.true[key]
+    )
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_coverage_is_that_of_the_results(model):
+    table = tables.coverage(THREE)
     for key in KEYS:
-        name = tables.symbol(key)
-        assert cell(accuracy, name, "Equipoise") == shown(runs, lambda r: r.models.equipoise.mse_true.by_output[key])
-        assert cell(tables.scores(runs), f"CRPS of {name}", "BNN") == shown(
-            runs, lambda r: r.models.bnn.crps.by_output[key]
-        )
-        assert cell(noise, name, "True") == number(runs[0].observation_std.true[key])
-        assert cell(noise, name, "Paper's method / true") == shown(
-            runs, lambda r: r.models.paper.observation_std[key] / r.observation_std.true[key]
-        )
-        for model in MODELS:
-            at_level = lambda run: getattr(run.models, model).calibration.coverage[key][3]  # noqa: E731
-            assert cell(coverage, (name, NAMES[model]), "95 %") == shown(runs, at_level)
+        shares = [getattr(run.models, model).calibration.coverage[key][3] for run in THREE]
+        assert cell(table, (tables.symbol(key), NAMES[model]), "95 %") == shown(shares, float)
 
 
 @pytest.mark.parametrize("runs", [ONE, THREE])

@@ -1,5 +1,6 @@
 """Tuning: against direct fits, and a study that was never cut short."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
@@ -16,7 +17,7 @@ from equipoise.checkpoint import TrainingError
 from equipoise.constraints import LinearConstraint
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.training import TrainingPlan
-from equipoise.tuning import Choice, TuningError, Uniform, Whole, configured, tune
+from equipoise.tuning import Choice, TuningError, Uniform, Whole, _PrunedError, _Watch, configured, tune
 
 pytestmark = pytest.mark.usefixtures("long_training")
 
@@ -201,7 +202,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path):
 # --- Trials that are not completed ------------------------------------------------------------------------------------
 
 
-def test_a_trial_worse_than_the_median_is_pruned_after_the_first_phase_and_warm_up_and_recorded(tmp_path):
+def test_a_trial_worse_than_the_median_is_pruned_late_in_the_elbo_phase_and_recorded(tmp_path):
     space = {"mean_learning_rate": Uniform(1e-7, 1e-1, log=True)}
     plan = TrainingPlan(max_epochs=32, learning_rate=1e-4, kl_warmup=0.5)  # 16 epochs, then 13, then 3
     first = [{"mean_learning_rate": rate} for rate in (2e-2, 2.1e-2, 2.2e-2, 2.3e-2, 2.4e-2, 1e-7)]
@@ -210,10 +211,43 @@ def test_a_trial_worse_than_the_median_is_pruned_after_the_first_phase_and_warm_
     assert result.trials["state"].tolist() == ["complete"] * 5 + ["pruned"]
     bad = result.trials.iloc[-1]
     assert bad["mean_learning_rate"] == 1e-7
-    assert bad["epochs"] == 16 + 10  # the first multiple of 10 after 6 epochs of warm-up
+    assert bad["epochs"] == 16 + 10  # the first multiple of 10 in the last third of 13
     assert math.isfinite(bad["value"])
     assert bad["value"] > result.value
     assert result.trials["epochs"].tolist()[:5] == [32] * 5
+
+
+class Doomed:
+    """A trial that is pruned as soon as it asks."""
+
+    def __init__(self):
+        self.steps = []
+
+    def report(self, value, step):
+        self.steps.append(step)
+
+    def should_prune(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kl_warmup", "steps"),
+    [
+        (0.1, [20, 30, 40, 50, 60, 70, 80]),  # from the end of the warm-up to two thirds of 120
+        (0.5, [70, 80]),
+        (0.9, [110]),
+        (1.0, [130, 140, 150]),  # nothing is left of the phase: the trial runs to its end
+    ],
+)
+def test_trials_are_compared_after_warm_up_and_given_up_in_the_last_third_of_the_elbo_phase(kl_warmup, steps):
+    plan = TrainingPlan(max_epochs=300, mean_epochs=150, noise_epochs=30, kl_warmup=kl_warmup)
+    watch = _Watch(trial := Doomed(), ConstrainedBNNRegressor(training=plan), math.inf, lambda epoch: None)
+    phases = ["means"] * 150 + ["elbo"] * 120 + ["noise"] * 30
+    with contextlib.suppress(_PrunedError):
+        for phase in phases:
+            watch({"phase": phase, "validation": 1.0})
+    assert trial.steps == steps
+    assert watch.epochs == 150 + steps[-1]
 
 
 def test_a_fit_that_diverges_is_a_failed_trial_with_its_reason(tmp_path):

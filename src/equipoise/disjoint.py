@@ -59,7 +59,7 @@ class _Joint(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         B, B2, var, w, d, h, a, c, q, s = ctx.saved_tensors
         grad = grad.unsqueeze(-1)
         of_d = (h.square() - 1.0 / d).mul_(0.5 * grad)
@@ -95,7 +95,7 @@ class _Marginal(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         B, B2, var, precision, c, cB, left, share, G, var_c = ctx.saved_tensors
         grad = grad.unsqueeze(-1)
         H = (G.square() - 1.0 / var_c).mul_(0.5 * grad)

@@ -160,7 +160,7 @@ class _LocalReparameterisation(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         loc, var, noise, *saved = ctx.saved_tensors
         sizes, grad_loc, grad_var = ctx.sizes, torch.empty_like(loc), torch.empty_like(var)
         xi = noise.split(sizes[1:], dim=-1)

@@ -62,6 +62,6 @@ class _Divergence(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         loc, ratio = ctx.saved_tensors
         return loc * (ctx.precision * grad).to(loc.dtype), ((ratio - 1.0) * grad).to(loc.dtype), None

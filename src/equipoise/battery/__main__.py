@@ -67,7 +67,7 @@ def _settings(asked: argparse.Namespace) -> Settings:
         cell["currents_are_c_rates"] = True
     data = settings.data.model_dump()
     data["cell"] |= cell
-    return Settings(**settings.model_dump() | {"data": data})
+    return Settings.model_validate(settings.model_dump() | {"data": data})
 
 
 def _positive(text: str) -> int:

@@ -17,11 +17,12 @@ from scipy.ndimage import gaussian_filter1d
 from equipoise.battery.published import KEYS, NAMES, Runs, kl_from
 from equipoise.battery.results import MODELS, VOLTAGES, Results, Tolerance
 from equipoise.battery.tables import symbol
-from equipoise.report.page import Figure
+from equipoise.report.page import SUPERSCRIPTS, Figure
 from equipoise.tolerance import TolerancePrior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
 Arrays = Mapping[str, Mapping[str, NDArray]]  # by model, then by name
@@ -46,7 +47,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 1.3,
     "lines.linewidth": 1.4,
-    "mathtext.default": "regular",
     "path.simplify_threshold": 0.3,
     "svg.fonttype": "none",
     "text.color": INK,
@@ -98,6 +98,7 @@ def training(arrays: Arrays) -> dict[str, Figure]:
             epoch, excess = _held_out_excess(arrays[model])
             ax.plot(epoch, excess, color=COLORS[model], label=NAMES[model], lw=1.1)
         ax.set(yscale="log", xlabel="epoch", ylabel="nats per row above the best")
+        _powers_of_ten(ax.yaxis)
         _legend(canvas)
 
     caption = "Held-out negative log-likelihood over the epochs on the ELBO, above the best of each model."
@@ -123,6 +124,7 @@ def _violations(arrays: Arrays, balance: str, unit: str) -> Figure:
                 _area(ax, size, density, model, label=NAMES[model])
             ax.set(xscale="log", ylim=(0, None), yticks=[], title=title)
             ax.tick_params(labelbottom=True)
+            _powers_of_ten(ax.xaxis)
         axes[-1].set_xlabel(f"|residual| of the {balance} balance [{unit}]")
         _legend(canvas)
 
@@ -231,17 +233,14 @@ def some_discharges(x: Array) -> Iterator[tuple[str, NDArray[np.intp]]]:
 
 def _deviations(ax: Axes, arrays: Arrays, rows: NDArray[np.intp], column: int, factor: float) -> None:
     given = arrays["equipoise"]
-    soc, truth, measured = (given[name][rows][:, c] for name, c in _columns(column))
+    soc = given["x_test"][rows, 1]
+    truth, measured = (given[name][rows, column] for name in ("truth_test", "y_test"))
     ax.axhline(0, color=INK, lw=0.7)
     ax.plot(soc, factor * (measured - truth), ".", ms=2.4, mew=0, color=QUIET, zorder=3)
     for model in MODELS:
         mean, lower, upper = (factor * (arrays[model][n][rows, column] - truth) for n in ("mean", "lower", "upper"))
         _area(ax, np.r_[soc, soc[::-1]], np.r_[lower, upper[::-1]], model, lw=0.5)
         ax.plot(soc, mean, color=COLORS[model], lw=1.1, label=NAMES[model])
-
-
-def _columns(column: int) -> tuple[tuple[str, int], ...]:
-    return ("x_test", 1), ("truth_test", column), ("y_test", column)
 
 
 # --- From results -----------------------------------------------------------------------------------------------------
@@ -291,10 +290,10 @@ def noise(runs: Runs) -> dict[str, Figure]:
                 ax.plot(ratio, places + shift, "o", ms=4.5, mew=0, alpha=0.85, color=COLORS[model], label=label)
         ax.set(xscale="log", xlabel="learned / true noise")
         ax.set_yticks(places, [symbol(key) for key in KEYS])
-        ax.grid(axis="x", which="both", color=QUIET, alpha=0.25, lw=0.5)
+        ax.grid(axis="x", color=QUIET, alpha=0.25, lw=0.5)
         low, high = ax.get_xlim()
         ax.set_xlim(min(low, 0.45), max(high, 2.2))
-        _few_log_ticks(ax)
+        _powers_of_ten(ax.xaxis, (1.0, 2.0, 5.0) if high < 100 * low else (1.0,))
         _legend(canvas)
 
     caption = "Observation noise that each model learned, over the noise that was added; the band is ± 10 %."
@@ -360,6 +359,7 @@ def _tolerance(runs: Runs, balance: str, unit: str) -> Figure:
                 label = f"{NAMES[model]}, posterior" if number == 0 else None
                 ax.plot(*_log_normal(learned.mu_rho, learned.sigma_rho), color=COLORS[model], label=label)
         ax.set(xscale="log", yticks=[], ylim=(0, None), xlabel=f"tolerance √r of the {balance} balance [{unit}]")
+        _powers_of_ten(ax.xaxis)
         _legend(canvas, columns=2)
 
     verdicts = ", ".join(f"{NAMES[m]} “{_learned(runs[0], m, balance).verdict}”" for m in ("paper", "equipoise"))
@@ -417,11 +417,16 @@ def _legend(canvas: Canvas, ax: Axes | None = None, columns: int = 4) -> None:
     canvas.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, borderaxespad=0.1)
 
 
-def _few_log_ticks(ax: Axes) -> None:
-    """Labels at 1, 2 and 5 if the axis spans little, else at powers of ten."""
+def _powers_of_ten(axis: Axis, steps: Sequence[float] = (1.0,)) -> None:
+    """Labels of a logarithmic axis as plain text, at these steps within a decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    low, high = ax.get_xlim()
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 300 else (1.0,)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _on_log_axis(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _on_log_axis(value: float) -> str:
+    if 0.01 <= value <= 100:
+        return f"{value:g}"
+    return "10" + str(round(np.log10(value))).translate(SUPERSCRIPTS)

@@ -254,7 +254,7 @@ class Results(_Record):
     versions: Versions = Field(description="Of everything that numbers depend on.")
     deterministic: Score | None = Field(
         default=None,
-        description="Normalised MSE against the truth of the same network trained on squared error, for as many epochs.",
+        description="Normalised MSE against the truth of the same network on squared error for as many epochs.",
     )
 
 

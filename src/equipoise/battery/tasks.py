@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import time
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from equipoise.battery.cell import KEYS
 from equipoise.battery.data import BatteryData, load
@@ -51,10 +53,6 @@ class Variant(BaseModel):
         if self.n_train is not None and self.n_train < len(data.train):
             data = data.fewer(self.n_train)
         return data
-
-    def __str__(self) -> str:
-        parts = (self.n_train and f"{self.n_train} rows", self.current and f"no {self.current:g} A")
-        return ", ".join(filter(None, (*parts, self.temperature and f"no {self.temperature:g} K"))) or "all"
 
 
 class Kept(BaseModel):
@@ -100,9 +98,9 @@ class FitTask:
         """The kept evaluation; None if there is none that belongs to this task and can be read."""
         try:
             kept = Kept.model_validate_json(self._path(".json").read_text("utf-8"))
-            with np.load(self._path(".npz"), allow_pickle=False) as file:
+            with np.load(io.BytesIO(self._path(".npz").read_bytes()), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-        except (OSError, ValueError, ValidationError, KeyError, EOFError):
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
         return ModelEvaluation(kept.results, kept.tolerances, arrays) if kept.fingerprint == self.fingerprint else None
 
@@ -141,7 +139,7 @@ class FitTask:
 
     def _write(self, evaluation: ModelEvaluation, seconds: float) -> None:
         """Arrays first: the other file says that all is there."""
-        write_atomically(self._path(".npz"), lambda file: np.savez_compressed(file, **evaluation.arrays))
+        keep_arrays(self._path(".npz"), evaluation.arrays)
         kept = Kept(
             fingerprint=self.fingerprint,
             results=evaluation.results,
@@ -236,4 +234,5 @@ def finish(tasks: Mapping[str, FitTask | DeterministicTask], workers: int | None
 
 
 def keep_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays into one compressed file."""
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))

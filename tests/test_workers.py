@@ -1,0 +1,47 @@
+"""Tasks in processes: results by name, progress, failures."""
+
+import functools
+import os
+
+import pytest
+
+from equipoise.battery.workers import run_all
+
+
+def square(number, progress):
+    progress(0.5)
+    progress(1.0)
+    return number**2, os.getpid()
+
+
+def fail(progress):
+    raise ValueError("no such cell")
+
+
+def squares(n):
+    return {f"task {number}": functools.partial(square, number) for number in range(n)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_back_by_name(workers):
+    done = run_all(squares(3), workers, verbose=False)
+    assert {name: value for name, (value, _) in done.items()} == {"task 0": 0, "task 1": 1, "task 2": 4}
+    here = {pid == os.getpid() for _, pid in done.values()}
+    assert here == {workers == 1}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_task_raises_reaches_the_caller(workers):
+    with pytest.raises(ValueError, match="no such cell"):
+        run_all(squares(2) | {"bad": fail}, workers, verbose=False)
+
+
+def test_no_tasks_are_done_at_once():
+    assert run_all({}, verbose=False) == {}
+
+
+def test_each_task_has_a_bar_that_fills(capsys):
+    run_all(squares(2), 1, verbose=True)
+    shown = capsys.readouterr().err
+    assert "task 0" in shown
+    assert "2/2" in shown
