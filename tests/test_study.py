@@ -51,6 +51,8 @@ def test_a_part_is_run_written_and_told(cache, tmp_path, monkeypatch):
     cell = dict(zip(table.header, table.rows[1], strict=True))["joint NLL"]
     assert float(cell.split("±")[0].replace("−", "-").replace(",", "")) == pytest.approx(mean, rel=0.1)
     assert "2 seeds" in (tmp_path / "study.md").read_text()
+    more = study(tiny(), tmp_path, ("seeds",), (1,), models=("bnn",), workers=1, verbose=False)
+    assert [f.part for f in more.findings] == ["ablation", "ablation", "seeds"]  # what was found before stays
 
 
 def test_one_fit_serves_all_parts_it_stands_in(cache, tmp_path, monkeypatch):

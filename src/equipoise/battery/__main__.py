@@ -9,7 +9,7 @@ from pathlib import Path
 
 from equipoise.battery.cell import CellError
 from equipoise.battery.reproduce import reproduce
-from equipoise.battery.settings import Settings
+from equipoise.battery.settings import MODELS, Settings
 from equipoise.battery.study import PARTS, study
 from equipoise.checkpoint import TrainingError
 
@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("reproduce", parents=[shared], help="the paper's tables, and more, beside its printed numbers")
     more = commands.add_parser("study", parents=[shared], help="ablation, fewer rows, whole discharges left out")
     more.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS[:3], help="which (%(default)s)")
+    more.add_argument("--models", nargs="+", choices=tuple(MODELS), help="only these (all that a part compares)")
     return top
 
 
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             reproduce(settings, asked.folder, seeds, workers=asked.workers)
             print(f"{asked.folder / 'report.html'} after {time.perf_counter() - start:.0f} s ({len(seeds)} seed(s))")
         else:
-            study(settings, asked.folder, asked.parts, seeds, workers=asked.workers)
+            study(settings, asked.folder, asked.parts, seeds, models=asked.models, workers=asked.workers)
             print(f"{asked.folder / 'study.md'} after {time.perf_counter() - start:.0f} s")
     except KeyboardInterrupt:
         print("Stopped. Start again with the same options to go on.", file=sys.stderr)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from equipoise.battery import results as results_file
-from equipoise.battery.data import load
+from equipoise.battery.data import BatteryData, load
 from equipoise.battery.evaluation import ModelEvaluation
 from equipoise.battery.results import HEATS, MODELS, VOLTAGES
 from equipoise.battery.settings import LABELS, Settings
@@ -68,7 +68,7 @@ def tasks_of(
         n = len(load(settings.data_of(seeds[0]), cache).train)
         situations = {f"{min(rows, n):,} rows": Variant(n_train=rows if rows < n else None) for rows in ROWS}
     else:
-        situations = _left_out(settings)
+        situations = _left_out(load(settings.data_of(seeds[0]), cache))
     return {
         (situation, model, seed): FitTask(settings, model, seed, folder / "fits" / f"seed-{seed}", cache, variant)
         for situation, variant in situations.items()
@@ -77,13 +77,11 @@ def tasks_of(
     }
 
 
-def _left_out(settings: Settings) -> dict[str, Variant]:
+def _left_out(data: BatteryData) -> dict[str, Variant]:
     """One current and one temperature, in the middle of the grid and at its edge."""
-    cell = settings.data.cell
-    currents, temperatures = sorted(cell.currents), sorted(cell.temperatures)
     situations = {}
     for where, pick in (("middle", lambda values: values[(len(values) - 1) // 2]), ("edge", lambda values: values[-1])):
-        current, temperature = float(pick(currents)), float(pick(temperatures))
+        current, temperature = (float(pick(np.unique(data.X[column]))) for column in ("I [A]", "T [K]"))
         situations[f"without {current:g} A ({where})"] = Variant(current=current)
         situations[f"without {temperature:g} K ({where})"] = Variant(temperature=temperature)
     return situations
@@ -95,14 +93,31 @@ def study(
     parts: Sequence[str] = PARTS[:3],
     seeds: Sequence[int] = (1,),
     *,
+    models: Sequence[str] | None = None,
     workers: int | None = None,
     verbose: bool = True,
 ) -> Study:
-    """Run parts of the study and write `study.json` and `study.md` into the folder; finished fits are not repeated."""
+    """Run parts of the study and write `study.json` and `study.md` into the folder; finished fits are not repeated.
+
+    Args:
+        settings: The configuration.
+        folder: Where everything goes; fits are shared with `reproduce`.
+        parts: Some of `PARTS`.
+        seeds: Of noise, split and training.
+        models: Only these; by default all that a part compares.
+        workers: Processes; one for each core by default.
+        verbose: Show progress.
+    """
     cache = folder / "cache"
     load(settings.data_of(seeds[0]), cache, progress=verbose)
-    chosen = settings.model_copy(update={"violation_draws": min(settings.violation_draws, 256)})
-    keys = {(part, *key): task for part in parts for key, task in tasks_of(part, chosen, folder, cache, seeds).items()}
+    few = {"n_draws": min(settings.n_draws, 200), "violation_draws": min(settings.violation_draws, 200)}
+    chosen = settings.model_copy(update=few)
+    keys = {
+        (part, *key): task
+        for part in parts
+        for key, task in tasks_of(part, chosen, folder, cache, seeds).items()
+        if models is None or task.model in models
+    }
     names: dict[str, str] = {}  # one fit may stand in several parts
     for key, task in keys.items():
         names.setdefault(task.fingerprint, " · ".join(map(str, key)))
@@ -113,11 +128,24 @@ def study(
         for situation, model in dict.fromkeys((key[1], key[2]) for key in keys if key[0] == part):
             runs = [done[names[keys[part, situation, model, seed].fingerprint]] for seed in seeds]
             findings.append(_finding(part, situation, model, seeds, runs))
-    result = Study(findings=findings, config=chosen.model_dump(mode="json"))
+    result = _with_earlier_parts(Study(findings=findings, config=chosen.model_dump(mode="json")), folder / "study.json")
     results_file.write(result, folder / "study.json")
     text = "\n\n".join(table.to_markdown() for table in tables(result))
     write_atomically(folder / "study.md", lambda file: file.write(text.encode() + b"\n"))
     return result
+
+
+def _with_earlier_parts(found: Study, path: Path) -> Study:
+    """Other parts that were found before with the same settings stay in the file."""
+    try:
+        earlier = Study.model_validate_json(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return found
+    if earlier.config != found.config:
+        return found
+    new = {finding.part for finding in found.findings}
+    every = [*(finding for finding in earlier.findings if finding.part not in new), *found.findings]
+    return Study(findings=sorted(every, key=lambda finding: PARTS.index(finding.part)), config=found.config)
 
 
 def _finding(part: str, situation: str, model: str, seeds: Sequence[int], runs: Sequence[ModelEvaluation]) -> Finding:

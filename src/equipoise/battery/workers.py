@@ -28,11 +28,16 @@ def run_all(tasks: Mapping[str, Task], workers: int | None = None, verbose: bool
     Raises: What a task raised, after the others that were running have been stopped. Tasks keep their own
         checkpoints, so that the next start continues.
     """
-    workers = min(workers or len(os.sched_getaffinity(0)), max(len(tasks), 1))
+    workers = min(workers or _cores(), max(len(tasks), 1))
     with _bars(tasks, verbose) as show:
         if workers == 1:
             return {name: task(lambda share, name=name: show(name, share)) for name, task in tasks.items()}
         return _in_processes(tasks, workers, show)
+
+
+def _cores() -> int:
+    """Cores that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _in_processes(tasks: Mapping[str, Task], workers: int, show: Callable[[str, float], None]) -> dict[str, Any]:
