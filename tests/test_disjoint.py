@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from handmade import variances
 from scipy.stats import multivariate_normal, norm
 
 import equipoise as eq
+from equipoise import disjoint
 from equipoise.disjoint import joint_log_prob, marginal_log_prob
-from equipoise.gaussian import DiagonalGaussian, _joint_log_prob
-from equipoise.likelihood import marginal
+from equipoise.likelihood import joint, marginal
+from equipoise.model import ConstrainedBNN, Rows
+from equipoise.network import BayesianMLP
 
 B = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)
 
@@ -64,29 +67,55 @@ def test_gradients_are_those_of_finite_differences(function, sensors):
     assert torch.autograd.gradcheck(value, inputs, eps=1e-7, atol=1e-5, rtol=1e-5)
 
 
-def test_the_short_way_is_taken_for_whole_rows_only():
-    p = parts()
-    gaussian = eq.condition(DiagonalGaussian(p["mean"], p["var"]), B, p["target"], p["tol_var"])
-    assert gaussian.all_disjoint(p["y"])
-    missing = p["y"].clone()
-    missing[1, 2] = torch.nan
-    assert not gaussian.all_disjoint(missing)
-    exact = eq.condition(DiagonalGaussian(p["mean"], p["var"]), B, p["target"], torch.zeros(5, 2, dtype=torch.float64))
-    assert not exact.all_disjoint(p["y"])
-    shared = B.clone()
-    shared[1, 0] = 1.0
-    coupled = eq.condition(DiagonalGaussian(p["mean"], p["var"]), shared, p["target"], p["tol_var"])
-    assert not coupled.all_disjoint(p["y"])
+def simple_model(likelihood, coefficients=B, **options):
+    constraint = eq.LinearConstraint(coefficients.numpy())
+    layer = eq.ConditioningLayer(constraint, options.get("tolerance"))
+    network = BayesianMLP(2, 6, (4,), generator=torch.Generator().manual_seed(0))
+    sensor = variances([float("nan")] * 6) if likelihood is joint else None
+    return ConstrainedBNN(network, layer, likelihood, sensor)
 
 
-def test_both_ways_agree():
-    p = parts()
-    gaussian = eq.condition(DiagonalGaussian(p["mean"], p["var"]), B, p["target"], p["tol_var"])
-    torch.testing.assert_close(
-        gaussian.log_prob(p["y"], p["sensor_var"]),
-        _joint_log_prob(gaussian, p["y"], p["sensor_var"]),
-        rtol=1e-12,
-        atol=0,
-    )
-    no_sensors = torch.zeros_like(p["y"])  # a tensor of zeros takes the general way
-    torch.testing.assert_close(marginal(gaussian, p["y"]), marginal(gaussian, p["y"], no_sensors), rtol=1e-12, atol=0)
+def rows(missing=False) -> Rows:
+    generator = torch.Generator().manual_seed(3)
+    y = torch.randn(9, 6, dtype=torch.float64, generator=generator)
+    if missing:
+        y[2, 1] = torch.nan
+    return Rows(torch.randn(9, 2, generator=generator), y, torch.randn(9, 2, dtype=torch.float64, generator=generator))
+
+
+def negative_elbo(model, batch):
+    return model.negative_elbo(batch, 100, torch.Generator().manual_seed(7)).per_row()
+
+
+@pytest.mark.parametrize("likelihood", [joint, marginal])
+def test_a_training_step_is_the_same_both_ways(likelihood, monkeypatch):
+    model, batch = simple_model(likelihood), rows()
+    parameters = list(model.parameters())
+    short = negative_elbo(model, batch)
+    ours = torch.autograd.grad(short, parameters)
+    monkeypatch.setattr(ConstrainedBNN, "_is_simple", lambda *args: False)
+    general = negative_elbo(model, batch)
+    torch.testing.assert_close(short, general, rtol=1e-12, atol=0)
+    for a, b in zip(ours, torch.autograd.grad(general, parameters), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
+SHARED = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("options", "missing", "short"),
+    [({}, False, True), ({}, True, False), ({"tolerance": 0}, False, False), ({"coefficients": SHARED}, False, False)],
+    ids=["simple", "an output is missing", "exact", "a shared output"],
+)
+def test_the_short_way_is_taken_only_where_it_holds(options, missing, short, monkeypatch):
+    model, taken = simple_model(joint, **options), []
+    monkeypatch.setattr(disjoint, "joint_log_prob", lambda *args: taken.append(1) or args[1].sum(-1))
+    negative_elbo(model, rows(missing))
+    assert bool(taken) == short
+
+
+def test_a_second_derivative_is_refused_rather_than_wrong():
+    model = simple_model(joint)
+    with pytest.raises(NotImplementedError, match="no second derivatives"):
+        torch.autograd.grad(negative_elbo(model, rows()), list(model.parameters()), create_graph=True)

@@ -217,6 +217,7 @@ def test_tolerances_learn_at_their_own_rate():
     from equipoise.training import _Run
 
     run = _Run(model, data(), None, TrainingPlan(mean_epochs=0, learning_rate=1e-3, tolerance_rate=25.0), seed=0)
+    run._start_elbo_phase()
     peaks = {id(p): group["peak"] for group in run.optimizer.param_groups for p in group["params"]}
     assert peaks[id(model.network.posterior.loc)] == 1e-3
     for parameter in (model.conditioning.tolerance.loc, model.conditioning.offset.loc, model.sensor.log_std):

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise import disjoint
 from equipoise.blocks import LOG_2PI, BalanceOperator, Factor, batch_shape, safe_sqrt, somewhere
 from equipoise.subspace import singular_log_prob
 
@@ -172,20 +171,7 @@ class ConditionedGaussian:
             y: Measured outputs, shape `(..., n_y)`, NaN where missing.
             sensor_var: `w ≥ 0`, broadcast against `y`.
         """
-        if self.all_disjoint(y):
-            w = torch.as_tensor(sensor_var, dtype=self.dtype, device=y.device).expand_as(y)
-            parts = (self.prior.mean, self.prior.var, self.target, self.tol_var.expand_as(self.target))
-            return disjoint.joint_log_prob(self.operator.B, *parts, y, w)
         return _joint_log_prob(self, y, sensor_var)
-
-    def all_disjoint(self, y: Tensor) -> bool:
-        """Whether rows of complete measurements meet balances that share nothing: the case of a training step."""
-        mean, B, m = self.prior.mean, self.operator.B, self.target.shape[-1]
-        shapes = mean.ndim == y.ndim == B.ndim == 2 and mean.shape == y.shape == self.prior.var.shape
-        plain = not self.operator.coupled and self.n_hidden == 0 and self.dtype == mean.dtype == y.dtype
-        if not (shapes and plain and self.target.shape == (len(y), m)) or torch.compiler.is_compiling():
-            return False
-        return not bool(y.isnan().any() | (self.tol_var <= 0).any())
 
     def _seen(self, values: Tensor) -> Tensor:
         """Drop the hidden variables and return to the caller's dtype."""

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise import disjoint
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log_prob
 
 
@@ -33,10 +32,6 @@ def marginal(
     The paper has `w = 0`. The term of an output that was not measured is dropped. `v_C` is kept above the rounding of
     `v`, so that an output that its balance determines completely has a finite density.
     """
-    noiseless = isinstance(sensor_var, float) and sensor_var == 0.0
-    if isinstance(gaussian, ConditionedGaussian) and noiseless and gaussian.all_disjoint(y):
-        parts = (gaussian.prior.mean, gaussian.prior.var, gaussian.target, gaussian.tol_var.expand_as(gaussian.target))
-        return disjoint.marginal_log_prob(gaussian.operator.B, *parts, y)
     mean, measured = gaussian.mean, ~y.isnan()
     var = gaussian.var
     if isinstance(gaussian, ConditionedGaussian):

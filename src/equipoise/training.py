@@ -66,8 +66,10 @@ class TrainingPlan:
         for name in ("max_epochs", "patience", "validation_draws"):
             _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 1)
         rates = ("learning_rate", "mean_learning_rate", "tolerance_rate", "std_rate")
-        for name in (*rates, "mean_epochs", "noise_epochs"):
+        for name in rates:
             _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
+        for name in ("mean_epochs", "noise_epochs"):
+            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 0)
         _check("init_std", self.init_std, 0 < self.init_std < math.inf)
         _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
         _check("kl_warmup", self.kl_warmup, 0 <= self.kl_warmup <= 1)
@@ -162,8 +164,6 @@ class _Run:
     def __init__(self, model: ConstrainedBNN, rows: Rows, validation: Rows | None, plan: TrainingPlan, seed: int):
         self.model, self.rows, self.validation, self.plan, self.seed = model, rows, validation, plan, seed
         self.progress = _Progress()
-        if plan.epochs_of("means") == 0:
-            self.progress.phase = "elbo"
         self.optimizer = self._new_optimizer()
 
     def state(self) -> dict:
@@ -273,7 +273,7 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self, rows: Rows) -> float:
-        """Held-out squared error or expected NLL per row, with the same noise every time."""
+        """Held-out error or expected NLL per row, with the same noise every time."""
         if self.progress.phase == "means":
             return float(mean_rmse(self.model.network.at_means(rows.x).mean, rows.y))
         generator = self._generator(len(PHASES))
@@ -323,7 +323,9 @@ class _Run:
         history = self.progress.history
         history.stopped = "no improvement on held-out rows" if self._exhausted() else "all epochs run"
         self._restore_best()
-        self.progress = _Progress(phase="noise", history=history)
+        progress = self.progress
+        kept = {"best_value": progress.best_value, "best_state": progress.best_state}  # to be improved on, or to stay
+        self.progress = _Progress(phase="noise", history=history, **kept)
         self.optimizer = self._new_optimizer()
 
     def _finish(self) -> None:

@@ -48,6 +48,12 @@ class MeanFieldGaussian(nn.Module):
         return self.loc + self.std * noise
 
 
+def first_derivative_only() -> None:
+    """Refuse in a closed-form backward what would silently be wrong: its own derivative."""
+    if torch.is_grad_enabled():
+        raise NotImplementedError("The training objective has no second derivatives. Use create_graph=False.")
+
+
 class _Divergence(torch.autograd.Function):
     """(K1) with its gradient, sums in float64."""
 
@@ -61,7 +67,7 @@ class _Divergence(torch.autograd.Function):
         return 0.5 * squares - log_ratio.sum() - 0.5 * loc.numel()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        first_derivative_only()
         loc, ratio = ctx.saved_tensors
         return loc * (ctx.precision * grad).to(loc.dtype), ((ratio - 1.0) * grad).to(loc.dtype), None
