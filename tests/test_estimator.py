@@ -410,3 +410,37 @@ def test_a_ledgers_baseline_must_be_of_the_same_rows(fitted, frame):
     assert np.array_equal(p.ledger(baseline=p).baseline, np.asarray(p.var))
     with pytest.raises(ValueError, match="must predict the same rows and outputs"):
         p.ledger(baseline=fitted.predict_distribution(frame[:5]))
+
+
+def test_the_rows_that_are_held_out_can_be_chosen(frame):
+    X, Y = frame[["x", "z"]], frame[list(SUM.outputs)]
+    held_out = np.arange(0, len(X), 4)
+    model = eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(X, Y, held_out=held_out)
+    rest = np.setdiff1d(np.arange(len(X)), held_out)
+    np.testing.assert_allclose(model.standardizer_.y_mean, np.asarray(Y)[rest].mean(0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "held_out", [[-1], [10**6], [0.5], range(10**4)], ids=["negative", "beyond", "fraction", "all"]
+)
+def test_rows_that_cannot_be_held_out_are_refused(frame, held_out):
+    X, Y = frame[["x", "z"]], frame[list(SUM.outputs)]
+    with pytest.raises(ValueError, match="held_out must hold positions of rows"):
+        eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(X, Y, held_out=held_out)
+
+
+def test_an_output_measured_only_in_rows_held_out_is_named(frame):
+    X, Y = frame[["x", "z"]], frame[list(SUM.outputs)]
+    Y = Y.copy()
+    Y.iloc[5:, 1] = np.nan
+    with pytest.raises(ValueError, match=r"3 rows at least that are trained on, but got 0 for 'b \[kg\]'"):
+        eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(X, Y, held_out=range(5))
+
+
+def test_a_callback_follows_the_epochs(frame):
+    seen = []
+    model = eq.ConstrainedBNNRegressor(SUM, **SMALL).fit(
+        frame[["x", "z"]], frame[list(SUM.outputs)], callback=seen.append
+    )
+    assert [record["epoch"] for record in seen] == list(range(30))
+    assert seen == model.history_.epochs

@@ -22,7 +22,6 @@ OF_EXAMPLE = {
     "epistemic": "reproduced",
     "voltage violation": "reproduced",
     "heat violation": "reproduced",
-    "draws": "cannot be as stated",
     "voltage tolerance": "reproduced",
     "heat tolerance": "cannot be as stated",
     "moments": "cannot be as stated",
@@ -114,15 +113,6 @@ def test_verdicts_of_the_example(name):
         ("voltage violation", {"models.paper.violation_of_means.voltage.median": 1e-4}, "not reproduced"),
         ("voltage violation", {"models.paper.violation_of_means.voltage.median": 0.0}, "reproduced"),
         ("heat violation", {"models.paper.violation_of_means.heat.median": 0.1}, "not reproduced"),
-        (
-            "draws",
-            {
-                "models.paper.violation_of_draws.voltage.median": 1e-6,
-                "models.paper.violation_of_draws.heat.median": 1e-3,
-            },
-            "reproduced",
-        ),
-        ("draws", {"models.paper.violation_of_draws.voltage.median": 1e-6}, "cannot be as stated"),
         ("voltage tolerance", {"tolerances.paper.voltage.kl": 3.0}, "not reproduced"),
         ("heat tolerance", {"tolerances.paper.heat.informed": True}, "reproduced"),
     ],

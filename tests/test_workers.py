@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 
 import pytest
 
@@ -16,6 +17,13 @@ def square(number, progress):
 
 def fail(progress):
     raise ValueError("no such cell")
+
+
+def go_on(flag, progress):
+    for _ in range(600):  # a minute, if nobody stops it
+        time.sleep(0.1)
+        progress(0.5)
+    flag.write_text("went on to its end")
 
 
 def squares(n):
@@ -34,6 +42,13 @@ def test_results_come_back_by_name(workers):
 def test_what_a_task_raises_reaches_the_caller(workers):
     with pytest.raises(ValueError, match="no such cell"):
         run_all(squares(2) | {"bad": fail}, workers, verbose=False)
+
+
+def test_a_failure_stops_tasks_that_are_still_telling(tmp_path):
+    flag = tmp_path / "flag"
+    with pytest.raises(ValueError, match="no such cell"):
+        run_all({"slow": functools.partial(go_on, flag), "bad": fail}, 2, verbose=False)
+    assert not flag.exists()
 
 
 def test_no_tasks_are_done_at_once():

@@ -134,6 +134,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X, Y, precision = self._validated(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         train_rows, held_out = self._split(Y) if held_out is None else _given_split(held_out, len(Y))
+        self._check_measured(Y[train_rows])
         self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
         obeyed = self._obeyed_to_rounding(X, Y, precision)
         sensor_std = self._sensor_std(Y, obeyed)
@@ -232,12 +233,15 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.constraint_ = self._constraint(X, Y)
         names = columns if self.constraint_ is None else self.constraint_.outputs
         self.output_names_ = tuple(names) or tuple(f"y{j}" for j in range(Y.shape[1]))
+        return X, Y, precision
+
+    def _check_measured(self, Y: Array) -> None:
         for j, name in enumerate(self.output_names_):
             if (n_measured := int((~np.isnan(Y[:, j])).sum())) < min(3, len(Y)):
                 raise ValueError(
-                    f"Every output must be measured in 3 rows at least, but got {n_measured} for {name!r}. Drop it."
+                    f"Every output must be measured in 3 rows at least that are trained on, but got {n_measured} for "
+                    f"{name!r}. Drop it."
                 )
-        return X, Y, precision
 
     def _inputs(self, X: Any, reset: bool) -> Array:
         if self.constraint is not None and self.constraint.n_columns:

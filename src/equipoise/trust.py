@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.constraints import LinearConstraint
-from equipoise.gaussian import DiagonalGaussian
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.likelihood import marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.scaling import Standardizer
 from equipoise.tolerance import GaussianOffset, Lesson, LogNormalVariance, Residual, log_normal_moments, verdict
@@ -77,17 +78,22 @@ def residual_var(model: ConstrainedBNN, rows: Rows, seed: int) -> Float[Tensor, 
 
         (B Σ_C Bᵀ)_kk = r_k − r_k² (S⁻¹)_kk                                        (Z4)
 
-    which is `r_k` where the network's own spread is wide, and never more than that spread lets show.
+    which is `r_k` where the network's own spread is wide, and never more than that spread lets show. The paper's
+    likelihood takes outputs for independent, so that there it is `Σ_j B_kj² v_C,j`.
     """
     layer = model.conditioning
     if layer is None:
         return torch.zeros(0, dtype=torch.float64)
-    r, B = layer.tolerance.median(), layer.B.double()
+    r = layer.tolerance.median()
     subset = _thinned(rows, LESSON_WORK // (LESSON_DRAWS * len(r) ** 2))
-    var = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x).var.double()
-    S = (B * var.unsqueeze(-2)) @ B.mT + r.diag()
-    precision = torch.linalg.inv(S).diagonal(dim1=-2, dim2=-1)
-    return (r - r.square() * precision).clamp_min(0.0).mean((0, 1))
+    prior = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
+    conditioned = model.condition(prior, subset.target, r)
+    assert isinstance(conditioned, ConditionedGaussian)
+    if model.likelihood is marginal:
+        left = conditioned.operator.apply_squared(conditioned.var)
+    else:
+        left = (r - r.square() * conditioned.factor.inverse_diag).clamp_min(0.0)
+    return left.mean((0, 1))
 
 
 def _thinned(rows: Rows, budget: int) -> Rows:
@@ -227,6 +233,8 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
     notes = []
     if not record["separable"]:
         notes.append("tolerance not separable from sensor noise: only noise_std is identified")
+    if record["kind"] == "learned" and record["noise_std"] < 0.5 * record["tol_std"]:
+        notes.append("the balance hardly acts: its tolerance is wider than the network's own spread")
     if residual.mean_is_biased:
         notes.append(f"biased by {residual.mean:.3g} ± {residual.se:.2g}{unit}")
     elif record["biased"]:

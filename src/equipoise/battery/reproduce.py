@@ -38,17 +38,20 @@ def reproduce(
     for seed in seeds[:1]:
         load(settings.data_of(seed), cache, progress=verbose)  # once, before several processes want it
     simulated = time.perf_counter()
-    tasks: dict[str, FitTask | DeterministicTask] = {}
-    for seed in seeds:
-        tasks |= {f"{model} {seed}": FitTask(settings, model, seed, _fits(folder, seed), cache) for model in MODELS}
-        tasks[f"deterministic {seed}"] = DeterministicTask(settings, seed, _fits(folder, seed), cache)
-    done = finish(tasks, workers, verbose)
+    fits = {
+        (model, seed): FitTask(settings, model, seed, _fits(folder, seed), cache) for seed in seeds for model in MODELS
+    }
+    plain = {seed: DeterministicTask(settings, seed, _fits(folder, seed), cache) for seed in seeds}
+    tasks = {f"{model} {seed}": task for (model, seed), task in fits.items()}
+    done = finish(tasks | {f"deterministic {seed}": task for seed, task in plain.items()}, workers, verbose)
     finished = time.perf_counter()
-    seconds = {"simulation": simulated - start, "fits and evaluation": finished - simulated, "total": finished - start}
+    this_start = {"simulation": simulated - start, "this start": finished - start}
     runs = []
     for seed in seeds:
         evaluations = {model: done[f"{model} {seed}"] for model in MODELS}
         config = settings.model_dump(mode="json") | {"seeds": list(seeds)}
+        seconds = this_start | {name: fits[name, seed].seconds() for name in MODELS}  # of kept ones too
+        seconds["total"] = sum(seconds[name] for name in MODELS)
         assembled = assemble(
             evaluations, load(settings.data_of(seed), cache), seed=seed, config=config, seconds=seconds
         ).model_copy(update={"deterministic": done[f"deterministic {seed}"]})

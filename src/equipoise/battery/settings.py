@@ -15,7 +15,8 @@ from equipoise.training import TrainingPlan
 
 Positive = Annotated[int, Field(ge=1)]
 
-# From the paper's model to ours, one step at a time. All have the weights' prior N(0, 1).
+# From the paper's model to ours, one step at a time, and what it does to say that laws are exact. The weights' prior is
+# N(0, 1) in all of them.
 MODELS: dict[str, dict[str, Any]] = {
     "bnn": {"balances": False},
     "paper": {"likelihood": "marginal", "tolerance": TolerancePrior.paper(), "sensor_std": None},
@@ -23,6 +24,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "joint": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": None},
     "sensors": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": "learn"},
     "equipoise": {"likelihood": "joint", "tolerance": TolerancePrior(), "sensor_std": "learn"},
+    "exact": {"likelihood": "joint", "tolerance": 0, "sensor_std": "learn"},
 }
 LABELS = {
     "bnn": "BNN",
@@ -31,6 +33,7 @@ LABELS = {
     "joint": "joint, prior in the balance's unit",
     "sensors": "joint, sensor noise, prior in the balance's unit",
     "equipoise": "Equipoise (joint, sensor noise, relative prior)",
+    "exact": "joint, sensor noise, both laws exact",
 }
 
 

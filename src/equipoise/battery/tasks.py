@@ -8,6 +8,7 @@ import json
 import math
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from equipoise.battery.cell import KEYS
+from equipoise.battery.cell import KEYS, pybamm_version
 from equipoise.battery.data import BatteryData, load
 from equipoise.battery.evaluation import ModelEvaluation, evaluate, output_std
 from equipoise.battery.results import ModelResults, Score, Tolerances
@@ -87,12 +88,11 @@ class FitTask:
     variant: Variant = field(default_factory=Variant)
 
     def __call__(self, progress: Progress) -> ModelEvaluation:
-        if (kept := self.read()) is None:
-            self._write(*self._run(progress))
-            kept = self.read()
-            assert kept is not None
+        if (evaluation := self.read()) is None:
+            evaluation, seconds = self._run(progress)
+            self._write(evaluation, seconds)
         progress(1.0)
-        return kept
+        return evaluation
 
     def read(self) -> ModelEvaluation | None:
         """The kept evaluation; None if there is none that belongs to this task and can be read."""
@@ -100,9 +100,16 @@ class FitTask:
             kept = Kept.model_validate_json(self._path(".json").read_text("utf-8"))
             with np.load(io.BytesIO(self._path(".npz").read_bytes()), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
             return None
         return ModelEvaluation(kept.results, kept.tolerances, arrays) if kept.fingerprint == self.fingerprint else None
+
+    def seconds(self) -> float:
+        """How long fit and evaluation took; NaN if they are not kept."""
+        try:
+            return Kept.model_validate_json(self._path(".json").read_text("utf-8")).seconds
+        except (OSError, ValueError):
+            return math.nan
 
     def data(self) -> BatteryData:
         return self.variant.apply(load(self.settings.data_of(self.seed), self.cache))
@@ -154,14 +161,20 @@ class FitTask:
     @property
     def _of_fit(self) -> str:
         """What decides the fitted model."""
-        settings = self.settings.model_dump(mode="json", exclude={"n_draws", "violation_draws"})
-        model = repr(MODELS[self.model])
-        return _digest(FORMAT, settings, self.model, model, self.seed, self.variant.model_dump(), torch.__version__)
+        return _digest(
+            _decisive(self.settings), self.model, repr(MODELS[self.model]), self.seed, self.variant.model_dump()
+        )
 
     @property
     def fingerprint(self) -> str:
         """What decides the evaluation."""
         return _digest(self._of_fit, self.settings.n_draws, self.settings.violation_draws)
+
+
+def _decisive(settings: Settings) -> list:
+    """All that decides a fit besides model, seed and rows: settings with the plan's defaults, and versions."""
+    said = settings.model_dump(mode="json", exclude={"n_draws", "violation_draws", "training"})
+    return [FORMAT, said, repr(settings.plan()), torch.__version__, pybamm_version()]
 
 
 def _digest(*parts: Any) -> str:
@@ -194,8 +207,7 @@ class DeterministicTask:
 
     @property
     def _path(self) -> Path:
-        settings = self.settings.model_dump(mode="json", exclude={"n_draws", "violation_draws"})
-        return self.folder / f"deterministic-{_digest(FORMAT, settings, self.seed, torch.__version__)[:10]}.json"
+        return self.folder / f"deterministic-{_digest(_decisive(self.settings), self.seed)[:10]}.json"
 
     def _run(self, progress: Progress) -> Score:
         data = load(self.settings.data_of(self.seed), self.cache)

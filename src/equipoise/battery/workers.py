@@ -1,4 +1,4 @@
-"""Many long tasks on all cores: one process each, a progress bar for every task, nothing lost on Ctrl-C."""
+"""Many long tasks on all cores: one process each, a progress bar for every task, and a clean end on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def run_all(tasks: Mapping[str, Task], workers: int | None = None, verbose: bool
 
     Args:
         tasks: Picklable callables by name; each gets a function that it tells the share that is done, up to 1.
-        workers: Processes; by default one for each core this process may use. With 1 tasks run here, in their order.
+        workers: Processes; by default one for each core this process may use. With 1 tasks run here, in their order, on
+            as many threads as torch is set to.
         verbose: Show a progress bar for each running task and one for all.
     Raises: What a task raised, after the others that were running have been stopped. Tasks keep their own
         checkpoints, so that the next start continues.
@@ -58,14 +59,15 @@ def _in_processes(tasks: Mapping[str, Task], workers: int, show: Callable[[str, 
 
 
 def _watch(futures: Mapping[str, Future], told: Any, show: Callable[[str, float], None]) -> None:
-    """Pass on what tasks tell until all are done or one has failed."""
+    """Pass on what tasks tell until all are done; raise what the first that failed raised."""
     while True:
         done = [future for future in futures.values() if future.done()]
-        failed = any(future.exception() is not None for future in done)
+        for future in done:
+            future.result()
         try:
             show(*told.get(timeout=POLL_SECONDS))
         except queue.Empty:
-            if failed or len(done) == len(futures):
+            if len(done) == len(futures):
                 return
 
 
@@ -74,11 +76,11 @@ def _call(task: Task, name: str, told: Any) -> Any:
 
 
 def _quiet_worker() -> None:
-    """One thread in each process; Ctrl-C is the parent's to handle."""
+    """Ctrl-C is the parent's to handle; one thread in each process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
 
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
