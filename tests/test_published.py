@@ -114,7 +114,8 @@ def test_verdicts_of_the_example(name):
         ("voltage violation", {"models.paper.violation_of_means.voltage.median": 0.0}, "reproduced"),
         ("heat violation", {"models.paper.violation_of_means.heat.median": 0.1}, "not reproduced"),
         ("voltage tolerance", {"tolerances.paper.voltage.kl": 3.0}, "not reproduced"),
-        ("heat tolerance", {"tolerances.paper.heat.informed": True}, "reproduced"),
+        ("heat tolerance", {"tolerances.paper.heat.verdict": "informed"}, "reproduced"),
+        ("heat tolerance", {"tolerances.paper.heat.verdict": "not converged"}, "not reproduced"),
     ],
 )
 def test_a_verdict_turns_when_the_numbers_do(name, numbers, outcome):

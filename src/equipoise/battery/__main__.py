@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from equipoise.battery.cell import CellError
@@ -31,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument("--workers", type=_positive, metavar="N", help="processes (one for each core)")
     shared.add_argument("--parameter-set", metavar="NAME", help="PyBaMM parameter set, such as Marquis2019 (Ai2020)")
     shared.add_argument("--contact-resistance", type=float, metavar="OHM", help="in Ω (0.05)")
+    shared.add_argument("--debug", action="store_true", help="show where an error comes from")
     shared.add_argument("--c-rates", action="store_true", help="take the paper's currents for C-rates")
     commands.add_parser("reproduce", parents=[shared], help="the paper's tables, and more, beside its printed numbers")
     more = commands.add_parser("study", parents=[shared], help="ablation, fewer rows, whole discharges left out")
@@ -54,7 +56,12 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped. Start again with the same options to go on.", file=sys.stderr)
         return 130
+    except BrokenProcessPool:
+        print("error: a worker was ended from outside. Start again with the same options to go on.", file=sys.stderr)
+        return 2
     except (CellError, TrainingError, ValueError, OSError, ImportError) as error:
+        if asked.debug:
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
