@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from equipoise.battery import results as results_file
 from equipoise.battery.data import load
 from equipoise.battery.evaluation import assemble
 from equipoise.battery.presentation import present
-from equipoise.battery.results import MODELS, Results
+from equipoise.battery.results import MODELS, Results, SeedSummary
 from equipoise.battery.settings import Settings
 from equipoise.battery.tasks import DeterministicTask, FitTask, finish, keep_arrays
 
@@ -27,44 +28,46 @@ def reproduce(
 
     Args:
         settings: The configuration.
-        folder: Gets `results.json` (of the first seed), `seed-*/results.json` with the arrays beside them, `tables.md`,
-            `figures/` and `report.html`; `fits/` and `cache/` inside it keep what is finished.
+        folder: Gets `results.json` (of the first seed), `seed-*/results.json` with the arrays beside them, `seeds.json`
+            (means and standard errors, if there are several), `tables.md`, `figures/` and `report.html`; `fits/` and
+            `cache/` inside it keep what is finished.
         seeds: One run of noise, split and training for each.
         workers: Processes; one for each core by default.
         verbose: Show progress.
     """
-    start = time.perf_counter()
-    cache = folder / "cache"
-    for seed in seeds[:1]:
-        load(settings.data_of(seed), cache, progress=verbose)  # once, before several processes want it
+    start, cache = time.perf_counter(), folder / "cache"
+    load(settings.data_of(seeds[0]), cache, progress=verbose)  # once, before several processes want it
     simulated = time.perf_counter()
     fits = {
-        (model, seed): FitTask(settings, model, seed, _fits(folder, seed), cache) for seed in seeds for model in MODELS
+        (model, seed): FitTask(settings, model, seed, folder / "fits" / f"seed-{seed}", cache)
+        for seed in seeds
+        for model in MODELS
     }
-    plain = {seed: DeterministicTask(settings, seed, _fits(folder, seed), cache) for seed in seeds}
+    plain = {seed: DeterministicTask(settings, seed, folder / "fits" / f"seed-{seed}", cache) for seed in seeds}
     tasks = {f"{model} {seed}": task for (model, seed), task in fits.items()}
     done = finish(tasks | {f"deterministic {seed}": task for seed, task in plain.items()}, workers, verbose)
-    finished = time.perf_counter()
-    this_start = {"simulation": simulated - start, "this start": finished - start}
+    now = {"simulation": simulated - start, "this start": time.perf_counter() - start}
     runs = []
     for seed in seeds:
-        evaluations = {model: done[f"{model} {seed}"] for model in MODELS}
-        config = settings.model_dump(mode="json") | {"seeds": list(seeds)}
-        seconds = this_start | {name: fits[name, seed].seconds() for name in MODELS}  # of kept ones too
-        seconds["total"] = sum(seconds[name] for name in MODELS)
-        assembled = assemble(
-            evaluations, load(settings.data_of(seed), cache), seed=seed, config=config, seconds=seconds
+        seconds = {model: fits[model, seed].seconds() for model in MODELS}  # also of those that were kept
+        run = assemble(
+            {model: done[f"{model} {seed}"] for model in MODELS},
+            load(settings.data_of(seed), cache),
+            seed=seed,
+            config=settings.model_dump(mode="json") | {"seeds": list(seeds)},
+            seconds=now | seconds | {"total": sum(seconds.values())},
         ).model_copy(update={"deterministic": done[f"deterministic {seed}"]})
-        place = folder / f"seed-{seed}"
-        place.mkdir(parents=True, exist_ok=True)
-        for model, evaluation in evaluations.items():
-            keep_arrays(place / f"arrays-{model}.npz", evaluation.arrays)
-        results_file.write(assembled, place / "results.json")
-        runs.append(assembled)
+        _write(run, {model: done[f"{model} {seed}"].arrays for model in MODELS}, folder / f"seed-{seed}")
+        runs.append(run)
     results_file.write(runs[0], folder / "results.json")
+    if len(runs) > 1:
+        results_file.write(SeedSummary.of(runs), folder / "seeds.json")
     present(folder, seeds)
     return runs
 
 
-def _fits(folder: Path, seed: int) -> Path:
-    return folder / "fits" / f"seed-{seed}"
+def _write(run: Results, arrays: Mapping[str, dict[str, Any]], place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for model, values in arrays.items():
+        keep_arrays(place / f"arrays-{model}.npz", values)
+    results_file.write(run, place / "results.json")

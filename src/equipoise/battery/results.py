@@ -250,7 +250,9 @@ class Results(_Record):
     input_output_table: tuple[Variable, ...] = Field(description="The variables and their ranges.")
     rows: RowCounts = Field(description="How many rows each part of the data has.")
     config: dict[str, Any] = Field(description="All settings of the run.")
-    seconds: dict[str, float] = Field(description="Time by stage; 'total' is that of the whole run.")
+    seconds: dict[str, float] = Field(
+        description="Time of each model's fit and evaluation and their sum, 'total', over all starts; 'this start' is the last one's."
+    )
     versions: Versions = Field(description="Of everything that numbers depend on.")
     deterministic: Score | None = Field(
         default=None,
