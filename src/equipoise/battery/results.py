@@ -251,7 +251,7 @@ class Results(_Record):
     rows: RowCounts = Field(description="How many rows each part of the data has.")
     config: dict[str, Any] = Field(description="All settings of the run.")
     seconds: dict[str, float] = Field(
-        description="Time of each model's fit and evaluation and their sum, 'total', over all starts; 'this start' is the last one's."
+        description="Time of each model's fit and evaluation, their sum 'total', and of 'this start', the last one."
     )
     versions: Versions = Field(description="Of everything that numbers depend on.")
     deterministic: Score | None = Field(
