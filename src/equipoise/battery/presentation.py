@@ -244,8 +244,8 @@ def _run(runs: Runs, draw: Draw) -> Section:
     drawn, notes = draw(figures.training)
     return Section(
         "How it was run",
-        "All three models have the same network and training plan, found with the network without balances and the "
-        "validation rows; docs/study.md tells how. Figures that are drawn from arrays are of the first seed. "
+        "All three models have the same network and training plan; settings.toml and docs/study.md tell how they were "
+        "found. Figures that are drawn from arrays are of the first seed. "
         f"{_seeds(runs).capitalize()}: each has its own noise, split and training.",
         [tables.training(runs), tables.times(runs), tables.settings(runs)],
         drawn,
