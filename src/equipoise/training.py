@@ -54,7 +54,7 @@ class TrainingPlan:
     batch_size: int | None = None
     mean_learning_rate: float = 2e-2
     learning_rate: float = 3e-3
-    tolerance_rate: float = 30.0
+    tolerance_rate: float = 10.0
     std_rate: float = 3.0
     kl_warmup: float = 0.2
     init_std: float = math.exp(-7)
