@@ -300,9 +300,7 @@ def test_bad_data_are_named(frame):
     with pytest.raises(ValueError, match="Input X contains NaN"):
         model.fit(np.where(X > 1.9, np.nan, X), Y)
     Y[:, 1] = np.nan
-    with pytest.raises(
-        ValueError, match=r"at least that are trained on, but got 0 for 'b \[kg\]'"
-    ):
+    with pytest.raises(ValueError, match=r"at least that are trained on, but got 0 for 'b \[kg\]'"):
         model.fit(X, Y)
 
 
