@@ -254,11 +254,11 @@ def test_fitting_the_means_first_keeps_a_sharp_peak_from_being_called_noise(long
     y = (truth + 0.02 * torch.randn(truth.shape, generator=generator, dtype=torch.float64)) / truth.std()
     errors = {}
     for mean_epochs in (0, 50):
-        plan = TrainingPlan(max_epochs=150, mean_epochs=mean_epochs, batch_size=32)
+        plan = TrainingPlan(max_epochs=120, mean_epochs=mean_epochs, batch_size=64)
         model = plain_model(1, hidden=(16, 16))
         train(model, Rows(x, y), None, plan, seed=1)
         with torch.no_grad():
             fitted = model.network.at_means(x).mean
         errors[mean_epochs] = float((fitted - truth / truth.std()).square().mean())
-    assert errors[50] < 5e-3  # of the output's variance; 4e-4 to 7e-4 over seeds
-    assert errors[0] > 20 * errors[50]  # 0.43 to 0.46 over seeds
+    assert errors[50] < 5e-3  # of the output's variance
+    assert errors[0] > 20 * errors[50]
