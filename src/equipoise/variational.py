@@ -51,7 +51,7 @@ class MeanFieldGaussian(nn.Module):
 def first_derivative_only() -> None:
     """Refuse in a closed-form backward what would silently be wrong: its own derivative."""
     if torch.is_grad_enabled():
-        raise NotImplementedError("The training objective has no second derivatives. Use create_graph=False.")
+        raise RuntimeError("The training objective has no second derivatives. Use create_graph=False.")
 
 
 class _Divergence(torch.autograd.Function):
