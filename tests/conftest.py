@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn skips one of its estimator checks without it
+os.environ["OMP_NUM_THREADS"] = "1"  # for torch: the matrices are small, and a sum has one order
 
 # Shape annotations are executed in tests, and only there.
 install_import_hook("equipoise", "beartype.beartype")
@@ -22,13 +23,6 @@ settings.load_profile("equipoise")
 # Doctests are looked for in every file, but scripts beside the tests may need packages that the tests do not.
 _HERE = Path(__file__).parent
 collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") if not path.name.startswith("test_")]
-
-
-def pytest_configure() -> None:
-    """Run torch on one thread: the matrices are small, and a sum has one order."""
-    import torch
-
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -327,7 +327,8 @@ def state_changed_by_import(folder: Path, third_party: list[str]) -> list[str]:
 
 
 def test_importing_the_package_changes_no_global_state():
-    assert state_changed_by_import(PACKAGE.parent, third_party_imports(package_sources().values())) == []
+    core = [source for path, source in package_sources().items() if "/" not in path]  # subpackages are imported by name
+    assert state_changed_by_import(PACKAGE.parent, third_party_imports(core)) == []
 
 
 def test_a_package_that_changes_global_state_is_caught(tmp_path):

@@ -32,11 +32,16 @@ def table(n=700, seed=0, tol_std=0.0, sensor_std=0.05, bias=0.0) -> tuple[np.nda
 
 def fit(X, Y, constraint=SUM, **options):
     options = {"hidden": (16,), "activation": "tanh", "max_epochs": 150, "random_state": 0} | options
-    options.setdefault("training", eq.TrainingPlan(batch_size=64, learning_rate=5e-3))
+    options.setdefault("training", eq.TrainingPlan(batch_size=128, learning_rate=1e-2))
     return eq.ConstrainedBNNRegressor(constraint, **options).fit(X, Y)
 
 
-@parametrize_with_checks([eq.ConstrainedBNNRegressor(hidden=(16,), max_epochs=40, n_draws=16, random_state=0)])
+QUICK = eq.ConstrainedBNNRegressor(
+    hidden=(16,), max_epochs=30, n_draws=8, random_state=0, training=eq.TrainingPlan(batch_size=256)
+)
+
+
+@parametrize_with_checks([QUICK])
 def test_scikit_learns_estimator_contract(estimator, check):
     check(estimator)
 
@@ -77,8 +82,8 @@ def test_with_both_learned_only_their_sum_is_promised_and_the_label_says_so():
 def test_a_biased_balance_is_labelled_its_offset_found_and_the_prediction_unharmed():
     X, _, Y = table(bias=1.0)  # 20 standard deviations of a sensor
     X_test, truth, _ = table(500, seed=9, bias=1.0)
-    biased, plain = (fit(X, Y, constraint=constraint, max_epochs=80) for constraint in (SUM, None))
-    offset = fit(X, Y, offset=True)
+    biased, plain = (fit(X, Y, constraint=constraint, max_epochs=120) for constraint in (SUM, None))
+    offset = fit(X, Y, offset=True, max_epochs=120)
     assert biased.tolerances_.loc["sum"].biased
     assert "biased by" in biased.tolerances_.loc["sum"].note
     assert "kg" in biased.tolerances_.loc["sum"].note

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 import torch
@@ -144,12 +145,8 @@ class ConstrainedBNN(nn.Module):
     def draw(self, seed: int, block: int) -> PosteriorDraws:
         """Draws number `32 · block … 32 · block + 31`, the same ones for given (seed, block) always."""
         generator = torch.Generator().manual_seed(derived_seed(seed, block))
-        device = self.network.posterior.loc.device
-
-        def normal(*shape: int, dtype=torch.float64) -> Tensor:
-            return torch.randn(shape, generator=generator, dtype=dtype).to(device)
-
         posterior, layer, n = self.network.posterior, self.conditioning, DRAW_BLOCK
+        normal = partial(_normal, generator, posterior.loc.device)
         weights = posterior.draw(normal(n, len(posterior.loc), dtype=posterior.loc.dtype))
         sensor = None
         if self.sensor is not None:
@@ -190,6 +187,11 @@ class ConstrainedBNN(nn.Module):
         if rows.sensor_var is not None:
             return rows.sensor_var
         return 0.0 if self.sensor is None else self.sensor.draw((len(rows),), generator)
+
+
+def _normal(generator: torch.Generator, device: torch.device, *shape: int, dtype=torch.float64) -> Tensor:
+    """Standard normals, drawn on the CPU so that every device gets the same ones."""
+    return torch.randn(shape, generator=generator, dtype=dtype).to(device)
 
 
 def derived_seed(*key: int) -> int:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import scipy.stats
 import torch
 from jaxtyping import Float
+from scipy.special import ndtr, stdtr
 from torch import Tensor, nn
 
 
@@ -249,7 +249,7 @@ class Residual:
 
 
 def _certain(t: float, degrees: int, looks: int = 1) -> bool:
-    return degrees > 0 and 2.0 * looks * float(scipy.stats.t.sf(t, degrees)) < 2.0 * float(scipy.stats.norm.sf(4.0))
+    return degrees > 0 and looks * float(stdtr(degrees, -t)) < float(ndtr(-4.0))
 
 
 @dataclass(frozen=True)
