@@ -49,6 +49,7 @@ LAYERS = (
     "reconciliation",
     "estimator",
     "artifact",
+    "deployment",
     "job",
     "tables",
     "diagnosis",

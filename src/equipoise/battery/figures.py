@@ -16,7 +16,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from equipoise.battery.published import KEYS, NAMES, Runs, kl_from
 from equipoise.battery.results import MODELS, VOLTAGES, Results, Tolerance
-from equipoise.battery.tables import symbol
+from equipoise.battery.tabulation import symbol
 from equipoise.report.page import SUPERSCRIPTS, Figure
 from equipoise.tolerance import TolerancePrior
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.battery import figures, tables
+from equipoise.battery import figures, tabulation
 from equipoise.battery.figures import Arrays
 from equipoise.battery.published import CLAIMS, KEYS, Runs, of_draws, over_seeds, seeds_in_words
 from equipoise.battery.results import MODELS, VOLTAGES, Results, ResultsError, read
@@ -116,7 +116,7 @@ def _claims(runs: Runs, draw: Draw) -> Section:
         "Each claim is judged on the paper's own method beside the network without balances, on data as the paper "
         "describes them. “Cannot be as stated” means that the claim contradicts the paper's own numbers, or what its "
         "method can do on data like these; where that rests on our cell or our fits, the reason says so.",
-        [tables.claims(runs), tables.published_and_ours(runs)],
+        [tabulation.claims(runs), tabulation.published_and_ours(runs)],
         notes=[
             "Tables 1 to 4 of the paper are tab:prediction, tab:learned_tolerance, tab:predictive_performance and "
             "tab:constraint_violation; its list of variables, tab:io, is not counted. The ± of its Table 3 is "
@@ -133,7 +133,7 @@ def _data(runs: Runs, draw: Draw) -> Section:
         "The paper names neither the cell's parameters nor its contact resistance, without which the ohmic drop would "
         f"be zero; the last section lists what was taken. {rows.train:,} rows are for training, {rows.validation:,} "
         f"for validation and {rows.test:,} for the tests below, drawn at random from all discharges.",
-        [tables.variables(runs)],
+        [tabulation.variables(runs)],
     )
 
 
@@ -143,7 +143,7 @@ def _uncertainty(runs: Runs, draw: Draw) -> Section:
         "Aleatoric is √(E[v_C] + E[w]) and epistemic √Var[μ_C], both after conditioning, averaged over rows and in "
         "units of the outputs' training standard deviations. Compare our three lines with each other: whether the "
         "published level is possible at all with the noise that the paper describes is judged among the claims.",
-        [tables.uncertainty(runs)],
+        [tabulation.uncertainty(runs)],
     )
 
 
@@ -154,7 +154,7 @@ def _tolerances(runs: Runs, draw: Draw) -> Section:
         "KL and contraction say what the data taught: a posterior that equals its prior was not learned, whatever its "
         "width. The paper's prior is N(−2, 1) on log r in the balance's own unit; ours is on the tolerance relative to "
         "the balance's scale. “Not separable” means that the data fix the sum of tolerance and sensor noise only.",
-        [tables.tolerances(runs)],
+        [tabulation.tolerances(runs)],
         drawn,
         notes,
     )
@@ -165,7 +165,7 @@ def _performance(runs: Runs, draw: Draw) -> Section:
         "Table 3: accuracy, interval width and coverage",
         "Of measured values, as in the paper: this MSE contains the noise of the test rows, which nobody can predict; "
         "errors against the truth follow below. Our intervals are central, of 95 %; the paper does not give its level.",
-        [tables.performance(runs)],
+        [tabulation.performance(runs)],
     )
 
 
@@ -176,7 +176,7 @@ def _violations(runs: Runs, draw: Draw) -> Section:
         "The paper's reading is of the means of posterior draws. Outputs drawn from the diagonal of Σ_C, which is all "
         "that its likelihood keeps, are another matter: compare the rows “draws of y”. In the mean of both balances "
         f"the heat decides, as its numbers are so much larger; the second table does without units. {of_draws(runs)}",
-        [tables.violations(runs), tables.relative_violations(runs)],
+        [tabulation.violations(runs), tabulation.relative_violations(runs)],
         drawn,
         notes,
     )
@@ -187,7 +187,7 @@ def _scores(runs: Runs, draw: Draw) -> Section:
         "Beyond the paper: errors against the truth, and scores",
         "The simulation knows the values without noise, so errors can be measured against them. CRPS judges each "
         "output alone; energy score and joint NLL judge whole rows, and only they see whether outputs hang together.",
-        [tables.accuracy(runs), tables.scores(runs)],
+        [tabulation.accuracy(runs), tabulation.scores(runs)],
     )
 
 
@@ -197,7 +197,7 @@ def _calibration(runs: Runs, draw: Draw) -> Section:
         "Beyond the paper: calibration",
         "An interval of 95 % should hold 95 % of the measured values, for each output and not only on average. The "
         "networks' noise is theirs to find: no model was told the noise that was added.",
-        [tables.coverage(runs)],
+        [tabulation.coverage(runs)],
         [*curves, *histograms],
         notes,
     )
@@ -222,7 +222,7 @@ def _ledgers(runs: Runs, draw: Draw) -> Section:
         "The exact account of the variance, as in the paper's appendix; the sum in its main text is not an identity. "
         "“Reduction” compares the same network before and after conditioning: training makes up for it by larger "
         "variances before, so it is not a gain over the network without balances.",
-        tables.ledgers(runs),
+        tabulation.ledgers(runs),
         drawn,
         notes,
     )
@@ -234,7 +234,7 @@ def _noise(runs: Runs, draw: Draw) -> Section:
         "Beyond the paper: learned and true noise",
         "The noise that was added is known, so what the models call noise can be checked. Too much of it is error that "
         "was taken for noise, as is to be expected of the heats: their true noise is tiny beside their range.",
-        [tables.noise(runs)],
+        [tabulation.noise(runs)],
         drawn,
         notes,
     )
@@ -247,7 +247,7 @@ def _run(runs: Runs, draw: Draw) -> Section:
         "All three models have the same network and training plan; settings.toml and docs/study.md tell how they were "
         "found. Figures that are drawn from arrays are of the first seed. "
         f"{_seeds(runs).capitalize()}: each has its own noise, split and training.",
-        [tables.training(runs), tables.times(runs), tables.settings(runs)],
+        [tabulation.training(runs), tabulation.times(runs), tabulation.settings(runs)],
         drawn,
         notes,
     )
