@@ -203,10 +203,15 @@ def network(weights, sizes, activation, x):
 
     A flat vector holds, layer by layer, the weights from unit to unit (first index: from), then the biases.
     """
+    return network_with_sensors(weights, sizes, activation, x, n_heads=2)[:2]
+
+
+def network_with_sensors(weights, sizes, activation, x, n_heads=3):
+    """The same, and the factors on sensor variances if there is a head for them."""
     outputs = np.array([[_one_row(flat, sizes, activation, row) for row in x] for flat in weights])
-    n_y = sizes[-1] // 2
-    log_var = 20.0 * np.tanh(outputs[..., n_y:] / 20.0)  # V3
-    return outputs[..., :n_y], np.exp(log_var)
+    mean, raw, *rest = np.split(outputs, n_heads, axis=-1)
+    factors = [np.exp(4.0 * np.tanh(part / 4.0)) for part in rest]  # V4
+    return mean, np.exp(20.0 * np.tanh(raw / 20.0)), *factors  # V3
 
 
 def _one_row(flat, sizes, activation, h):

@@ -40,6 +40,7 @@ LAYERS = (
     "scaling",
     "sensors",
     "model",
+    "splitting",
     "checkpoint",
     "training",
     "ledger",

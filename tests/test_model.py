@@ -17,6 +17,7 @@ from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.network import LOG_VAR_BOUND, BayesianMLP
 from equipoise.tolerance import LogNormalVariance
 from equipoise.training import TrainingPlan, train
+from equipoise.variational import DRAW_BLOCK
 
 NOISE_VAR, SENSOR_VAR, TOL_VAR = 0.3, 0.2, 0.05
 
@@ -262,3 +263,19 @@ def test_the_variational_posterior_agrees_with_nuts_in_function_space(long_train
     assert np.abs(off).max() < 1.3
     assert ratio.min() > 0.95
     assert ratio.max() < 1.8
+
+
+def test_learned_sensors_follow_the_inputs_and_given_ones_do_not():
+    network = BayesianMLP(2, 3, (4,), sensor_head=True, init_std=0.5, generator=torch.Generator().manual_seed(0))
+    given = torch.tensor([math.nan, 0.04, math.nan])
+    sensor = LogNormalVariance(torch.full((3,), -2.0), torch.full((3,), 0.5), given)
+    model = ConstrainedBNN(network, None, joint, sensor)
+    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        draws = model.draw(3, 0)
+        _, w = model.measured_at(draws, x, None)
+    factor = network.at(draws.weights, x).sensor_factor.detach().double()
+    expected = draws.sensor_var.expand(DRAW_BLOCK, 5, 3) * torch.where(given.isnan(), factor, 1.0)
+    torch.testing.assert_close(w, expected)
+    assert (w[..., 1] == sensor.fixed[1]).all()
+    assert float(w[..., 0].std(1).min()) > 0

@@ -15,6 +15,7 @@ from equipoise.conditioning import ConditioningLayer
 from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
+from equipoise.network import BayesianMLP
 from equipoise.tolerance import Lesson, Residual
 from equipoise.trust import lessons, residual_var, residuals, sensor_table, tolerance_table
 
@@ -532,3 +533,17 @@ def test_sensors_that_differ_per_row_are_told_by_their_average():
     table = tolerance_table(model, s, [], [Residual(0.0, 0.1, 1.0, 50)] * 3, np.zeros(3, bool), w, RELATIVE_R)
     r = np.array([0.0, 0.05, math.exp(-2.0)]) * s.row_scale**2
     np.testing.assert_allclose(table["noise_std"], np.sqrt((COUPLED**2) @ (w * s.y_std**2) + r), rtol=1e-12)
+
+
+def test_the_sensors_average_is_over_rows_and_weights():
+    net = BayesianMLP(1, 2, (3,), sensor_head=True, init_std=0.5, generator=torch.Generator().manual_seed(0))
+    model = ConstrainedBNN(net, None, joint, variances([math.nan, 0.3]))
+    x = torch.linspace(-1, 1, 7)[:, None]
+    rows = Rows(x, torch.zeros(7, 2, dtype=torch.float64))
+    with torch.no_grad():
+        weights = model.draw(4, 0).weights[: trust.LESSON_DRAWS]
+        factor = references.network_with_sensors(weights.numpy(), net.sizes, net.activation, x.tolist())[2]
+        level = float(model.sensor.median()[0])
+    np.testing.assert_allclose(trust.sensor_var(model, rows, 4), [level * factor[..., 0].mean(), 0.3], rtol=1e-5)
+    given = Rows(x, rows.y, None, torch.arange(14.0).double().reshape(7, 2))
+    assert trust.sensor_var(model, given, 4).tolist() == [6.0, 7.0]

@@ -38,10 +38,10 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         constraint: `LinearConstraint` between the columns of X and Y, or None for a plain Bayesian network.
         likelihood: "joint" (L2) or "marginal", the paper's (L1).
         sensor_std: Standard deviations of the sensors behind Y. "learn" (default) learns one per output that enters a
-            balance; None means noise-free sensors, so that all noise is the network's; a mapping from output names to
-            numbers or "learn" (unnamed outputs are learned); or an array `(n_y,)` or, per training row, `(n, n_y)`.
-            Nothing can be learned without balances or with likelihood="marginal", which takes what was measured for
-            the truth: there "learn" is the same as None.
+            balance, and how it depends on the inputs; None means noise-free sensors, so that all noise is the
+            network's; a mapping from output names to numbers or "learn" (unnamed outputs are learned); or an array
+            `(n_y,)` or, per training row, `(n, n_y)`. Nothing can be learned without balances or with
+            likelihood="marginal", which takes what was measured for the truth: there "learn" is the same as None.
         tolerance: How far balances may be missed. None learns each (prior `log(r/c²) ~ N(−6, 3²)`); `0` is exact; a
             number is a fixed standard deviation in the balance's unit; a `TolerancePrior` is learned from that prior;
             or a mapping from balance names to these. Balances to be learned that the data obey to rounding are exact,
@@ -201,6 +201,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError("score needs an output that is measured in 2 rows at least, but got none.")
         return float(np.mean(scores))
 
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the fitted model to one safetensors file, to be opened with `equipoise.load`."""
+        from equipoise import artifact  # it rebuilds this class, so it stands below it
+
+        artifact.save(self, path)
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output = True
@@ -306,17 +312,18 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_std: Array | None, precision: float
     ) -> ConstrainedBNN:
         s = self.standardizer_
+        sensor = None
+        if sensor_std is not None and sensor_std.ndim == 1:
+            sensor = sensor_posterior(sensor_std, Y, s, precision)
         network = BayesianMLP(
             len(s.x_mean),
             Y.shape[1],
             tuple(self.hidden),
             self.activation,
+            sensor_head=sensor is not None and bool(sensor.learned.any()),
             prior_std=self.prior_std,
             generator=torch.Generator().manual_seed(derived_seed(self.seed_, 5)),
         )
-        sensor = None
-        if sensor_std is not None and sensor_std.ndim == 1:
-            sensor = sensor_posterior(sensor_std, Y, s, precision)
         if self.constraint_ is None:
             return ConstrainedBNN(network, None, marginal, sensor).to(self._device)
         constraint = LinearConstraint(s.B, names=self.constraint_.names, outputs=self.constraint_.outputs)
@@ -385,10 +392,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """What was learned of balances and sensors, in the user's units."""
         model, standardizer = self.model_, self.standardizer_
         self._sensors_per_row = rows.sensor_var is not None
-        if rows.sensor_var is not None:
-            sensor_var = rows.sensor_var.mean(0).cpu().numpy()
-        else:
-            sensor_var = np.zeros(Y.shape[1]) if model.sensor is None else model.sensor.median().detach().cpu().numpy()
+        sensor_var = trust.sensor_var(model, rows, derived_seed(self.seed_, 6)).cpu().numpy()
         self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
         taught, systematic = [], []
         left = trust.residual_var(model, rows, derived_seed(self.seed_, 6)).cpu().numpy()

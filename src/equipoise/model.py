@@ -13,7 +13,7 @@ from equipoise import disjoint
 from equipoise.conditioning import ConditioningLayer
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.likelihood import Likelihood, joint, marginal
-from equipoise.network import BayesianMLP
+from equipoise.network import BayesianMLP, NetworkGaussian
 from equipoise.tolerance import LogNormalVariance
 from equipoise.variational import DRAW_BLOCK
 
@@ -82,7 +82,8 @@ class ConstrainedBNN(nn.Module):
         network: Gives one diagonal Gaussian per row and weight draw.
         conditioning: The balances in standardized units with their tolerances; None for a plain BNN.
         likelihood: `joint` (L2) or `marginal` (L1).
-        sensor: Sensor variances `w` in standardized units; None for `w = 0`.
+        sensor: Sensor variances `ω` in standardized units, of which the network's sensor head makes `w(x)` where they
+            are learned (V4); None for `w = 0`.
         rounding: Largest residual of `B' y' = t'` that is rounding alone, shape `(m,)`.
     """
 
@@ -116,11 +117,7 @@ class ConstrainedBNN(nn.Module):
 
     def forward(self, rows: Rows, generator: torch.Generator | None = None) -> DiagonalGaussian | ConditionedGaussian:
         """One conditioned Gaussian per row, each row with its own draw of weights, tolerances and offsets."""
-        gaussian, n = self.network(rows.x, generator), (len(rows),)
-        layer = self.conditioning
-        tol_var = None if layer is None else layer.tolerance.draw(n, generator)
-        offset = None if layer is None or layer.offset is None else layer.offset.draw(n, generator)
-        return self.condition(gaussian, rows.target, tol_var, offset)
+        return self._forward(rows, generator)[0]
 
     def negative_elbo(self, rows: Rows, n_rows: int, generator: torch.Generator | None = None) -> NegativeElbo:
         """A one-draw estimate of the negative ELBO from a batch of `rows` out of `n_rows` in the data set (E1).
@@ -129,8 +126,8 @@ class ConstrainedBNN(nn.Module):
 
             −ELBO = Σ_i E_q[−log p(y_i | θ, ρ)] + KL(q(θ) ‖ p(θ)) + KL(q(ρ) ‖ p(ρ))          (E1)
         """
-        gaussian = self(rows, generator)
-        nll = -self._log_likelihood(gaussian, rows.y, self._sensor_var(rows, generator)).mean()
+        gaussian, said = self._forward(rows, generator)
+        nll = -self._log_likelihood(gaussian, rows.y, self._sensor_var(rows, said, generator)).mean()
         none = torch.zeros(0, dtype=nll.dtype, device=nll.device)
         layer = self.conditioning
         return NegativeElbo(
@@ -160,7 +157,31 @@ class ConstrainedBNN(nn.Module):
 
     def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None) -> DiagonalGaussian | ConditionedGaussian:
         """Conditioned Gaussians of shape `(n_draws, n, n_y)`: one (θ, ρ) per draw for *all* rows."""
-        return self.condition(self.network.at(draws.weights, x), target, draws.tol_var, draws.offset)
+        return self.measured_at(draws, x, target)[0]
+
+    def measured_at(
+        self, draws: PosteriorDraws, x: Tensor, target: Tensor | None
+    ) -> tuple[DiagonalGaussian | ConditionedGaussian, Float[Tensor, "n_draws n n_y"] | float]:
+        """The same, and the sensor variances `w` with which they are measured."""
+        said = self.network.at(draws.weights, x)
+        gaussian = self.condition(said, target, draws.tol_var, draws.offset)
+        return gaussian, 0.0 if draws.sensor_var is None else self.sensor_var(draws.sensor_var, said)
+
+    def sensor_var(self, omega: Tensor, said: NetworkGaussian) -> Tensor:
+        """`w(x) = ω κ(x)` where sensors are learned, `ω` where they are given (V4); shape of `said.mean`."""
+        if self.sensor is None or said.sensor_factor is None:
+            return omega.expand_as(said.mean)
+        return torch.where(self.sensor.learned, omega * said.sensor_factor.to(omega.dtype), omega)
+
+    def _forward(
+        self, rows: Rows, generator: torch.Generator | None
+    ) -> tuple[DiagonalGaussian | ConditionedGaussian, NetworkGaussian]:
+        """What the network says of each row, after conditioning and before."""
+        said, n = self.network(rows.x, generator), (len(rows),)
+        layer = self.conditioning
+        tol_var = None if layer is None else layer.tolerance.draw(n, generator)
+        offset = None if layer is None or layer.offset is None else layer.offset.draw(n, generator)
+        return self.condition(said, rows.target, tol_var, offset), said
 
     def _log_likelihood(
         self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, w: Tensor | float
@@ -183,10 +204,10 @@ class ConstrainedBNN(nn.Module):
             return False
         return bool(y.isfinite().all() & (gaussian.tol_var > 0).all() & torch.as_tensor(w).isfinite().all())
 
-    def _sensor_var(self, rows: Rows, generator: torch.Generator | None) -> Tensor | float:
+    def _sensor_var(self, rows: Rows, said: NetworkGaussian, generator: torch.Generator | None) -> Tensor | float:
         if rows.sensor_var is not None:
             return rows.sensor_var
-        return 0.0 if self.sensor is None else self.sensor.draw((len(rows),), generator)
+        return 0.0 if self.sensor is None else self.sensor_var(self.sensor.draw((len(rows),), generator), said)
 
 
 def _normal(generator: torch.Generator, device: torch.device, *shape: int, dtype=torch.float64) -> Tensor:

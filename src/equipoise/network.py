@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,19 @@ _BACKWARD = {  # (gradient of the activation, its argument, its value) -> gradie
     "gelu": lambda grad, a, h: torch.ops.aten.gelu_backward(grad, a),
 }
 LOG_VAR_BOUND = 20.0
+LOG_FACTOR_BOUND = 4.0
+
+
+@dataclass(frozen=True)
+class NetworkGaussian(DiagonalGaussian):
+    """What a network says of rows: `y ~ N(μ, diag(v))`, and how much noisier than elsewhere they are measured.
+
+    Args:
+        mean, var: As of any Gaussian, shape `(..., n_y)`.
+        sensor_factor: `κ` (V4), by which learned sensor variances are multiplied here; None without such a head.
+    """
+
+    sensor_factor: Float[Tensor, "... n_y"] | None = None
 
 
 class BayesianMLP(nn.Module):
@@ -34,12 +48,16 @@ class BayesianMLP(nn.Module):
 
         log v = 20 tanh(raw / 20)                                                 (V3)
 
-    so that `v` is positive and finite whatever the weights.
+    so that `v` is positive and finite whatever the weights. Where sensors are learned, `n_y` more say how their noise
+    depends on the inputs, by a factor of seven at most in standard deviation, up or down::
+
+        w(x) = ω κ(x),   log κ = 4 tanh(raw / 4)                                  (V4)
 
     Args:
         n_inputs, n_outputs: Widths of x and y.
         hidden: Widths of the hidden layers; empty for a linear model.
         activation: One of silu, tanh, relu, gelu.
+        sensor_head: Whether it also says how sensor noise depends on x.
         prior_std: Prior standard deviation of each weight and bias.
         init_std: Starting posterior standard deviation.
         generator: Randomness of the starting weights.
@@ -52,6 +70,7 @@ class BayesianMLP(nn.Module):
         hidden: Sequence[int] = (64, 64),
         activation: str = "silu",
         *,
+        sensor_head: bool = False,
         prior_std: float = 1.0,
         init_std: float = 1e-2,
         generator: torch.Generator | None = None,
@@ -59,10 +78,10 @@ class BayesianMLP(nn.Module):
         super().__init__()
         self.n_outputs = n_outputs
         self.activation = activation
-        self.sizes = (n_inputs, *hidden, 2 * n_outputs)
+        self.sizes = (n_inputs, *hidden, (3 if sensor_head else 2) * n_outputs)
         self.posterior = MeanFieldGaussian(self._starting_weights(generator), prior_std, init_std)
 
-    def forward(self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None) -> DiagonalGaussian:
+    def forward(self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None) -> NetworkGaussian:
         """One Gaussian per row, each row with its own weight draw, by local reparameterisation.
 
         For a layer with inputs h the pre-activations are independent normals given h::
@@ -77,14 +96,14 @@ class BayesianMLP(nn.Module):
             _LocalReparameterisation.apply(posterior.loc, posterior.log_std, x, noise, self.sizes, self.activation)  # type: ignore[arg-type]
         )
 
-    def at(self, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"]) -> DiagonalGaussian:
+    def at(self, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """Gaussians of shape `(n_draws, n, n_y)` for joint weight draws, in batched matrix products."""
         h = x.expand(weights.shape[0], *x.shape)
         for i, (W, bias) in enumerate(self._layers(weights)):
             h = self._activate(torch.baddbmm(bias.unsqueeze(-2), h, W), i)
         return self._heads(h)
 
-    def at_means(self, x: Float[Tensor, "n n_x"]) -> DiagonalGaussian:
+    def at_means(self, x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """The Gaussian at the posterior means of the weights."""
         h = x
         for i, (W, bias) in enumerate(self._layers(self.posterior.loc)):
@@ -93,15 +112,16 @@ class BayesianMLP(nn.Module):
 
     @torch.no_grad()
     def set_variance_head(self, var: Float[Tensor, " n_y"]) -> None:
-        """Make the network say `var` for every input, whatever it said before."""
+        """Make the network say `var`, and sensors of like noise, for every input, whatever it said before."""
         W, bias = self._layers(self.posterior.loc)[-1]
         log_var = var.log().clamp(-0.9 * LOG_VAR_BOUND, 0.9 * LOG_VAR_BOUND)
         W[:, self.n_outputs :] = 0.0
-        bias[self.n_outputs :] = LOG_VAR_BOUND * torch.atanh(log_var / LOG_VAR_BOUND)
+        bias[self.n_outputs :] = 0.0
+        bias[self.n_outputs : 2 * self.n_outputs] = LOG_VAR_BOUND * torch.atanh(log_var / LOG_VAR_BOUND)
 
     @torch.no_grad()
     def hold_means(self) -> None:
-        """Forget the gradients of the posterior means, except those of the variance head."""
+        """Forget the gradients of the posterior means, except those of the variance and sensor heads."""
         if (grad := self.posterior.loc.grad) is not None:
             W, bias = self._layers(grad)[-1]
             kept = W[:, self.n_outputs :].clone(), bias[self.n_outputs :].clone()
@@ -114,9 +134,10 @@ class BayesianMLP(nn.Module):
     def _activate(self, h: Tensor, layer: int) -> Tensor:
         return ACTIVATIONS[self.activation](h) if layer < len(self.sizes) - 2 else h
 
-    def _heads(self, h: Tensor) -> DiagonalGaussian:
-        mean, raw = h.split(self.n_outputs, dim=-1)
-        return DiagonalGaussian(mean, (LOG_VAR_BOUND * torch.tanh(raw / LOG_VAR_BOUND)).exp())
+    def _heads(self, h: Tensor) -> NetworkGaussian:
+        mean, raw, *rest = h.split(self.n_outputs, dim=-1)
+        factor = _bounded(rest[0], LOG_FACTOR_BOUND).exp() if rest else None  # V4
+        return NetworkGaussian(mean, _bounded(raw, LOG_VAR_BOUND).exp(), factor)  # V3
 
     def _starting_weights(self, generator: torch.Generator | None) -> Tensor:
         """Weights `N(0, 1 / fan_in)`, biases 0."""
@@ -125,6 +146,10 @@ class BayesianMLP(nn.Module):
             parts.append(torch.randn(fan_in * fan_out, generator=generator) / math.sqrt(max(fan_in, 1)))
             parts.append(torch.zeros(fan_out))
         return torch.cat(parts)
+
+
+def _bounded(raw: Tensor, bound: float) -> Tensor:
+    return bound * torch.tanh(raw / bound)
 
 
 def _layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:

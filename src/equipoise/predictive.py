@@ -168,8 +168,9 @@ class Predictive:
         result = np.empty((n, len(self.X), len(self.outputs)))
         for rows in self._chunks():
             for start, draws in self._draws(n):
-                gaussian = self.model.at(draws, *self._inputs(rows))
-                y = self._sample_block(gaussian, rows, start // DRAW_BLOCK, draws, joint)
+                gaussian, learned = self.model.measured_at(draws, *self._inputs(rows))
+                w = self._sensor(learned, rows)
+                y = self._sample_block(gaussian, w, rows, start // DRAW_BLOCK, joint)
                 result[start : start + DRAW_BLOCK, rows] = y[: n - start].cpu().numpy()
         return self.standardizer.outputs_to_user(result)
 
@@ -265,11 +266,11 @@ class Predictive:
         x, target = self._inputs(rows)
         for start, draws in self._draws(self.n_draws):
             draws = _first(draws, self.n_draws - start)
-            gaussian = self.model.at(draws, x, target)
+            gaussian, learned = self.model.measured_at(draws, x, target)
             second = None
             if again and isinstance(gaussian, ConditionedGaussian):
                 second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
-            yield gaussian, self._sensor(draws, rows), second
+            yield gaussian, self._sensor(learned, rows), second
 
     def _draws(self, n: int) -> Iterator[tuple[int, PosteriorDraws]]:
         for block in range(math.ceil(n / DRAW_BLOCK)):
@@ -304,17 +305,17 @@ class Predictive:
             return x, None
         return x, torch.as_tensor(self.standardizer.target(X), device=self._device)
 
-    def _sensor(self, draws: PosteriorDraws, rows: slice) -> Tensor | float:
+    def _sensor(self, of_model: Tensor | float, rows: slice) -> Tensor | float:
         """Sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values."""
         if self.sensor_var is None:
             return 0.0
         if isinstance(self.sensor_var, str):
-            return 0.0 if draws.sensor_var is None else draws.sensor_var
+            return of_model
         var = self.sensor_var if self.sensor_var.ndim == 1 else self.sensor_var[rows]
         return torch.as_tensor(var / self.standardizer.y_std**2, device=self._device)
 
     @torch.no_grad()
-    def _sample_block(self, gaussian, rows: slice, block: int, draws: PosteriorDraws, joint: bool) -> Tensor:
+    def _sample_block(self, gaussian, w: Tensor | float, rows: slice, block: int, joint: bool) -> Tensor:
         n_y = len(self.outputs)
         m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
         noise = self._row_noise(rows, block, 2 * n_y + m).to(self._device)
@@ -323,7 +324,6 @@ class Predictive:
             y = gaussian.update(gaussian.prior.mean + gaussian.prior.var.sqrt() * y_noise, tolerance_noise)
         else:
             y = gaussian.mean + gaussian.var.sqrt() * y_noise
-        w = self._sensor(draws, rows)
         return y + torch.as_tensor(w).sqrt() * sensor_noise
 
     def _row_noise(self, rows: slice, block: int, width: int) -> Tensor:
@@ -349,8 +349,9 @@ class Predictive:
         layer = self.model.conditioning
         if layer is None or not self._is_joint or bool((layer.tolerance.median() > 0).all()):
             return correction
-        sensor_var = torch.as_tensor(self._sensor(self._draw_block(0), slice(0, len(self.X)))).cpu().numpy()
-        noisy = np.broadcast_to(sensor_var[0] if sensor_var.ndim == 3 else sensor_var, measured.shape) > 0
+        sensor = self.model.sensor
+        typical = self._sensor(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
+        noisy = np.broadcast_to(torch.as_tensor(typical).cpu().numpy() > 0, measured.shape)
         patterns, which = np.unique(noisy | ~measured, axis=0, return_inverse=True)
         return correction + self._volume_ratio(torch.as_tensor(patterns))[which.reshape(-1)]
 

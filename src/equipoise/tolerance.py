@@ -258,7 +258,8 @@ class Lesson:
 
     Args:
         information: How much the expected log-likelihood varies over prior mean ± 3 sd, in nats.
-        shortfall: How many nats the posterior's mean lies below the best value of log-likelihood plus log prior.
+        shortfall: How many nats the posterior's mean lies below the best value of log-likelihood plus log prior, in
+            nats of the rows that were looked at: their best value differs from that of all rows by chance.
     """
 
     information: float

@@ -2,8 +2,8 @@
 
 Three phases. *Means*: the network at its posterior means is fitted to the sum of the outputs' root mean squared errors:
 a heteroscedastic network trained from scratch on a likelihood calls what it has not learned yet "noise", and plain
-squared error leaves outputs that are measured well to the noise of those that are not. *ELBO*: the variance head is set
-from the residuals of the first phase, weight spreads to a small value, and everything is trained on the negative ELBO.
+squared error leaves outputs that are measured well to the noise of those that are not. *ELBO*: variances start from the
+residuals of the first phase (`splitting.py`), weight spreads small, and everything is trained on the negative ELBO.
 *Noise*: as the rate falls the means still improve, and all spreads, which follow them, are left behind too large; so at
 last the means are held, and weight spreads, variance head, tolerances and sensors alone go on with the same objective.
 
@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 
 from equipoise.checkpoint import Checkpoint, TrainingError
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
+from equipoise.splitting import residual_var, split_residuals
 
 PHASES = ("means", "elbo", "noise")
 
@@ -309,13 +310,10 @@ class _Run:
 
     @torch.no_grad()
     def _start_elbo_phase(self) -> None:
-        """Restore the best means; set the variance head from their residuals, and a small spread for every weight."""
+        """Restore the best means; set all variances from their residuals, and a small spread for every weight."""
         self._restore_best()
-        network = self.model.network
-        held_out = self.rows if self.validation is None else self.validation
-        var = torch.stack([residual_var(network.at_means(rows.x).mean, rows.y) for rows in (self.rows, held_out)])
-        network.set_variance_head(var.amax(0).clamp_min(1e-8).to(network.posterior.loc.dtype))
-        network.posterior.log_std.fill_(math.log(self.plan.init_std))
+        split_residuals(self.model, self.rows, self.validation)
+        self.model.network.posterior.log_std.fill_(math.log(self.plan.init_std))
         self.progress = _Progress(phase="elbo", history=self.progress.history)
         self.optimizer = self._new_optimizer()
 
@@ -370,12 +368,6 @@ class _Run:
 def mean_rmse(mean: Tensor, y: Tensor) -> Tensor:
     """Root mean squared error of each output over what was measured, averaged over outputs."""
     return residual_var(mean, y).clamp_min(torch.finfo(mean.dtype).tiny).sqrt().mean()
-
-
-def residual_var(mean: Tensor, y: Tensor) -> Tensor:
-    """Mean squared residual of each output over what was measured, shape `(n_y,)`."""
-    measured = ~y.isnan()
-    return torch.where(measured, mean - y, 0.0).square().sum(0) / measured.sum(0).clamp_min(1)
 
 
 def one_cycle(fraction: float, peak_at: float = 0.3) -> float:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.constraints import LinearConstraint
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian import ConditionedGaussian
 from equipoise.likelihood import marginal
 from equipoise.model import ConstrainedBNN, Rows
+from equipoise.network import NetworkGaussian
 from equipoise.scaling import Standardizer
 from equipoise.tolerance import GaussianOffset, Lesson, LogNormalVariance, Residual, log_normal_moments, verdict
 
@@ -65,8 +66,8 @@ def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13)
         return []
     q, learned = layer.tolerance, layer.tolerance.learned.tolist()
     subset = _thinned(rows, LESSON_WORK // (LESSON_DRAWS * grid_points * max(1, sum(learned)) ** 2))
-    gaussian = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
-    expected = _ExpectedLogLikelihood(model, gaussian, subset, len(rows) / len(subset))
+    said = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
+    expected = _ExpectedLogLikelihood(model, said, subset, len(rows) / len(subset))
     return [_lesson(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
 
 
@@ -95,6 +96,18 @@ def residual_var(model: ConstrainedBNN, rows: Rows, seed: int) -> Float[Tensor, 
     return left.mean((0, 1))
 
 
+@torch.no_grad()
+def sensor_var(model: ConstrainedBNN, rows: Rows, seed: int) -> Float[Tensor, " n_y"]:
+    """Sensor variances averaged over rows, in standardized units: given ones, or `ω κ(x)` with `ω` at its median."""
+    if rows.sensor_var is not None:
+        return rows.sensor_var.mean(0)
+    if model.sensor is None:
+        return torch.zeros(rows.y.shape[1], dtype=torch.float64)
+    subset = _thinned(rows, LESSON_WORK // LESSON_DRAWS)
+    said = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
+    return model.sensor_var(model.sensor.median(), said).mean((0, 1))
+
+
 def _thinned(rows: Rows, budget: int) -> Rows:
     """At most `budget` rows (but 64 always), evenly spaced."""
     n_rows = int(min(len(rows), max(64, budget)))
@@ -107,7 +120,7 @@ class _ExpectedLogLikelihood:
     """`Σ_i E_θ log p(y_i | θ, ρ)`, scaled up from a subset of the rows."""
 
     model: ConstrainedBNN
-    gaussian: DiagonalGaussian
+    said: NetworkGaussian
     rows: Rows
     factor: float
 
@@ -115,10 +128,10 @@ class _ExpectedLogLikelihood:
         model, layer = self.model, self.model.conditioning
         offset = None if layer is None or layer.offset is None else layer.offset.loc
         tol_var = None if layer is None else layer.tolerance.at(rho)
-        conditioned = model.condition(self.gaussian, self.rows.target, tol_var, offset)
+        conditioned = model.condition(self.said, self.rows.target, tol_var, offset)
         w = self.rows.sensor_var
         if w is None:
-            w = 0.0 if model.sensor is None else model.sensor.median()
+            w = 0.0 if model.sensor is None else model.sensor_var(model.sensor.median(), self.said)
         return self.factor * float(model.likelihood(conditioned, self.rows.y, w).mean(0).sum())
 
 
@@ -139,7 +152,8 @@ def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid
     told = {float(rho): value(float(rho)) for rho in (*grid, *near, loc)}
     over_prior = [told[float(rho)] for rho in grid]
     best = max(ll + log_prior(rho) for rho, ll in told.items())
-    return Lesson(max(over_prior) - min(over_prior), best - told[loc] - log_prior(loc))
+    shortfall = best - told[loc] - log_prior(loc)
+    return Lesson(max(over_prior) - min(over_prior), shortfall / expected.factor)
 
 
 def tolerance_table(
@@ -250,15 +264,19 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
 def sensor_table(
     model: ConstrainedBNN, standardizer: Standardizer, outputs: tuple[str, ...], sensor_var: Array
 ) -> pd.DataFrame:
-    """One row per output: its sensor's standard deviation in the output's unit, with a 95 % interval if learned."""
+    """One row per output: its sensor's standard deviation in the output's unit, with a 95 % interval if learned.
+
+    The interval is that of the level `ω`; how the noise depends on the inputs (V4) is taken as learned.
+    """
     q, index = model.sensor, pd.Index(outputs, name="output")
     std = np.sqrt(sensor_var) * standardizer.y_std
     if q is None:
         kind = np.where(std > 0, "given per row", "none")
         return pd.DataFrame({"std": std, "lower": std, "upper": std, "kl": 0.0, "kind": kind}, index=index)
     with torch.no_grad():
-        lower, upper = (q.at(q.loc + shift * q.std).sqrt().cpu().numpy() for shift in (-1.96, 1.96))
+        typical = q.median().clamp_min(torch.finfo(torch.float64).tiny)
+        lower, upper = ((q.at(q.loc + s * q.std) / typical).sqrt().cpu().numpy() for s in (-1.96, 1.96))
         kl, learned = q.kl_terms().cpu().numpy(), q.learned.cpu().numpy()
     kind = np.where(learned, "learned", np.where(std > 0, "given", "none"))
-    scaled = {"std": std, "lower": lower * standardizer.y_std, "upper": upper * standardizer.y_std}
-    return pd.DataFrame(scaled | {"kl": kl, "kind": kind}, index=index)
+    columns = {"std": std, "lower": lower * std, "upper": upper * std, "kl": kl, "kind": kind}
+    return pd.DataFrame(columns, index=index)

@@ -30,7 +30,7 @@ from equipoise.network import BayesianMLP
 from equipoise.scaling import Standardizer
 from equipoise.training import one_cycle
 
-FORMAT = 1  # of the kept evaluations; one more when fits or scores change their meaning
+FORMAT = 2  # of the kept evaluations; one more when fits or scores change their meaning
 SHARE_OF_FIT = 0.6  # of a task's time
 
 
