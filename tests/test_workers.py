@@ -2,7 +2,10 @@
 
 import functools
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +52,49 @@ def test_a_failure_stops_tasks_that_are_still_telling(tmp_path):
     with pytest.raises(ValueError, match="no such cell"):
         run_all({"slow": functools.partial(go_on, flag), "bad": fail}, 2, verbose=False)
     assert not flag.exists()
+
+
+PARENT = """
+import multiprocessing, os, pathlib, sys, time
+from equipoise.battery.workers import _quiet_worker
+
+def work():
+    _quiet_worker()
+    pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+    time.sleep(60)  # unless the parent's end ends it
+
+multiprocessing.get_context("fork").Process(target=work).start()  # forked, to import the package once only
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    file = tmp_path / "pid"
+    process = subprocess.Popen([sys.executable, "-c", PARENT, file])
+    try:
+        assert within(60, lambda: file.exists() and file.read_text())
+    finally:
+        process.kill()
+        process.wait()
+    worker = int(file.read_text())
+    assert within(10, lambda: not Path(f"/proc/{worker}").exists() or "Z" in state_of(worker))
+
+
+def within(seconds, condition) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def test_no_tasks_are_done_at_once():

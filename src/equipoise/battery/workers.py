@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -76,11 +77,18 @@ def _call(task: Task, name: str, told: Any) -> Any:
 
 
 def _quiet_worker() -> None:
-    """Ctrl-C is the parent's to handle; one thread in each process."""
+    """Ctrl-C is the parent's to handle; a worker whose parent was killed ends too; one thread for torch."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager
