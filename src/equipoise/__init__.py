@@ -1,30 +1,60 @@
 """Bayesian neural networks that obey known balances."""
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from equipoise.checkpoint import TrainingError
-from equipoise.conditioning import ConditioningLayer, condition
-from equipoise.constraints import ConstraintError, LinearConstraint
-from equipoise.equations import EquationError
-from equipoise.estimator import ConstrainedBNNRegressor
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.ledger import Ledger
-from equipoise.predictive import Predictive
-from equipoise.tolerance import TolerancePrior
-from equipoise.training import TrainingPlan
+if TYPE_CHECKING:
+    from equipoise.artifact import load as load
+    from equipoise.checkpoint import TrainingError as TrainingError
+    from equipoise.conditioning import ConditioningLayer as ConditioningLayer
+    from equipoise.conditioning import condition as condition
+    from equipoise.constraints import ConstraintError as ConstraintError
+    from equipoise.constraints import LinearConstraint as LinearConstraint
+    from equipoise.description import ArtifactError as ArtifactError
+    from equipoise.diagnosis import diagnose as diagnose
+    from equipoise.diagnosis import propose as propose
+    from equipoise.equations import EquationError as EquationError
+    from equipoise.estimator import ConstrainedBNNRegressor as ConstrainedBNNRegressor
+    from equipoise.gaussian import ConditionedGaussian as ConditionedGaussian
+    from equipoise.gaussian import DiagonalGaussian as DiagonalGaussian
+    from equipoise.job import Job as Job
+    from equipoise.ledger import Ledger as Ledger
+    from equipoise.predictive import Predictive as Predictive
+    from equipoise.tolerance import TolerancePrior as TolerancePrior
+    from equipoise.training import TrainingPlan as TrainingPlan
 
-try:
-    __version__ = version("equipoise")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "unknown"
+# Public names and where they live. They are imported when they are first used: torch takes seconds, and the command
+# line must answer --help without it.
+_HOMES = {
+    "ArtifactError": "description",
+    "ConditionedGaussian": "gaussian",
+    "ConditioningLayer": "conditioning",
+    "ConstrainedBNNRegressor": "estimator",
+    "ConstraintError": "constraints",
+    "DiagonalGaussian": "gaussian",
+    "EquationError": "equations",
+    "Job": "job",
+    "Ledger": "ledger",
+    "LinearConstraint": "constraints",
+    "Predictive": "predictive",
+    "TolerancePrior": "tolerance",
+    "TrainingError": "checkpoint",
+    "TrainingPlan": "training",
+    "condition": "conditioning",
+    "diagnose": "diagnosis",
+    "load": "artifact",
+    "propose": "diagnosis",
+}
 
 __all__ = [
+    "ArtifactError",
     "ConditionedGaussian",
     "ConditioningLayer",
     "ConstrainedBNNRegressor",
     "ConstraintError",
     "DiagonalGaussian",
     "EquationError",
+    "Job",
     "Ledger",
     "LinearConstraint",
     "Predictive",
@@ -32,4 +62,31 @@ __all__ = [
     "TrainingError",
     "TrainingPlan",
     "condition",
+    "diagnose",
+    "load",
+    "propose",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value = _version()
+    elif name in _HOMES:
+        value = getattr(import_module(f"equipoise.{_HOMES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'equipoise' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, "__version__"})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("equipoise")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "unknown"

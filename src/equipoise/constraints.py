@@ -324,7 +324,7 @@ def _numbers(argument: str, values: Numbers) -> FloatArray:
     try:
         array = np.asarray(values)
         if array.dtype.kind in "biufO":
-            return array.astype(np.float64, copy=False)
+            return array.astype(np.float64, copy=False, order="C")
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
     got = f"{type(values).__name__} {reprlib.repr(values)}"

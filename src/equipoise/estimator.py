@@ -63,6 +63,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         tolerances_: Data frame with one row per balance: tolerance in its own unit, what the data taught it, verdict.
         sensor_std_: Data frame with one row per output: the sensor's standard deviation.
         history_: Record of every epoch.
+        held_out_: Positions of the rows that were not trained on but decided when to stop.
+        n_rows_: How many rows were trained on.
         model_, standardizer_: The fitted network in standardized units, and the translation to the user's.
 
     Example:
@@ -134,6 +136,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X, Y, precision = self._validated(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         train_rows, held_out = self._split(Y) if held_out is None else _given_split(held_out, len(Y))
+        self.held_out_, self.n_rows_ = held_out, len(train_rows)
         self._check_measured(Y[train_rows])
         self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
         obeyed = self._obeyed_to_rounding(X, Y, precision)

@@ -55,6 +55,8 @@ class Predictive:
         seed: Which draws.
         sensor_var: None for true values; for measured ones "model", or given variances in squared user units.
         sensors_per_row: Whether the fit's sensor noise was given per training row, so that new rows need their own.
+        first_row: Position of the first of these rows in a longer table, a multiple of 64: draws then have the noise
+            that they would have if all of the table were predicted at once.
         wrap: Puts an `(n, n_y)` result into the form the user's inputs came in.
     """
 
@@ -66,6 +68,7 @@ class Predictive:
     seed: int = 0
     sensor_var: str | Array | None = None
     sensors_per_row: bool = False
+    first_row: int = 0
     wrap: Callable[[Array], Any] = field(default=_identity, repr=False)
 
     def __repr__(self) -> str:
@@ -330,7 +333,8 @@ class Predictive:
         """Standard normals `(32, rows, width)` that depend on (seed, draw block, row block) alone."""
         parts = []
         for start in range(rows.start, rows.stop, ROW_BLOCK):
-            generator = torch.Generator().manual_seed(derived_seed(self.seed, block, start // ROW_BLOCK, 1))
+            row_block = (self.first_row + start) // ROW_BLOCK
+            generator = torch.Generator().manual_seed(derived_seed(self.seed, block, row_block, 1))
             parts.append(torch.randn(DRAW_BLOCK, ROW_BLOCK, width, generator=generator, dtype=torch.float64))
         return torch.cat(parts, 1)[:, : rows.stop - rows.start]
 

@@ -1,0 +1,67 @@
+"""All commands under one name, and how their errors are told: one sentence, exit code 2, a traceback with --debug."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from equipoise.cli import check, evaluate, export, fit, info, init, predict, report, tune
+from equipoise.cli.screen import problem
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="equipoise",
+    help="Bayesian neural networks that obey known balances: from a table and a few equations to a model.",
+    epilog="A first model: equipoise init data.csv, edit data.toml, then check, fit, predict and report. "
+    "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (init, check, fit, predict, evaluate, report, info, tune, export):
+    app.command(command.__name__.rpartition(".")[2])(command.run)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"equipoise {version('equipoise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line and return its exit code.
+
+    Args:
+        arguments: Without the program's name; those of the process by default.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return int(app(arguments, prog_name="equipoise", standalone_mode=False) or 0)
+    except TyperException as error:  # of the line itself: an unknown command, a missing argument
+        problem(getattr(error, "format_message", lambda: str(error))())
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        problem("interrupted")
+        return INTERRUPTED
+    except (ValueError, OSError, RuntimeError) as error:  # what the library raises for input that it cannot use
+        if "--debug" in arguments:
+            traceback.print_exc()
+        problem(str(error))
+        return 2

@@ -1,0 +1,92 @@
+"""`equipoise check`: do the data obey the balances of a job, and what would make them?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli.screen import as_json, number, percent, remark, say, table
+
+if TYPE_CHECKING:
+    from equipoise.cli.rows import RowsOfTable
+    from equipoise.diagnosis import BalanceFinding, Diagnosis
+    from equipoise.job import Job
+
+
+def run(
+    job: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
+    json: Annotated[bool, typer.Option("--json", help="For programs: everything that was found, as JSON.")] = False,
+) -> None:
+    """Look whether the data obey the balances, before any training.
+
+    For each balance: the residual in its own unit, a verdict, and, where it does not hold, the single change that would
+    make it hold. Ends with 1 if a balance does not hold, with 2 if the job itself is wrong.
+    """
+    from equipoise.cli.rows import rows_of_job
+    from equipoise.job import Job
+
+    described = Job.load(job)
+    constraint = described.constraint()
+    rows = rows_of_job(described)
+    if constraint is None:
+        say(f"{job} has no balances; equipoise init finds those that hide in the data.")
+        return
+    found = diagnosis_of(described, rows)
+    if json:
+        as_json(found.to_dict())
+    else:
+        _show(found)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
+    """What the data say of the balances of a job; there must be some."""
+    from equipoise.diagnosis import diagnose
+
+    constraint: Any = job.constraint()
+    return diagnose(
+        constraint,
+        rows.X[list(constraint.columns)].to_numpy(),
+        rows.Y.to_numpy(),
+        sensor_std=job.sensor_std,
+        candidates=rows.others,
+    )
+
+
+def few_rows(job: Job, rows: RowsOfTable) -> str | None:
+    """A remark on tables too small to learn from."""
+    if len(rows.Y) >= len(job.outputs):
+        return None
+    return f"'{job.data.name}' has {len(rows.Y)} rows for {len(job.outputs)} outputs: too few to learn from."
+
+
+def _show(found: Diagnosis) -> None:
+    from equipoise.job.drafting import toml_line
+
+    header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", "in line"]
+    table(f"{found.n_rows} rows", header, [_line(balance) for balance in found.balances], left=3)
+    for balance in found.balances:
+        say(f"{balance.name}: {balance.equation}")
+        say(f"  {balance.verdict}: {balance.reason}")
+        if balance.repair is not None:
+            say(f"  to repair it, {balance.repair.message}")
+            say(f"  {toml_line(balance.name, balance.repair.equation)}")
+    for warning in found.warnings:
+        remark(warning)
+
+
+def _line(balance: BalanceFinding) -> list[str]:
+    worst = balance.worst_rows[0] if balance.worst_rows else None
+    return [
+        balance.name,
+        balance.verdict,
+        balance.unit or "",
+        number(balance.mean),
+        number(balance.std),
+        percent(balance.relative),
+        number(None if worst is None else worst.residual),
+        "" if worst is None else str(worst.row + 2),  # as editors count: the header is line 1
+    ]

@@ -1,0 +1,93 @@
+"""`equipoise init`: a commented job file from the header of a table, with balances that the data seem to obey."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from equipoise.cli.screen import number, remark, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from equipoise.diagnosis import Proposal
+
+Columns = Annotated[list[str], typer.Option(help="Column of this kind; repeat it, or separate several by commas.")]
+
+
+def run(
+    data: Annotated[Path, typer.Argument(help="The table: csv, tsv or parquet, compressed too.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The job file; beside the table by default.")
+    ] = None,
+    inputs: Columns = [],  # noqa: B006
+    outputs: Columns = [],  # noqa: B006
+    known: Columns = [],  # noqa: B006
+    force: Annotated[bool, typer.Option(help="Replace a job file that is there.")] = False,
+) -> None:
+    """Write a commented job file for a table, with balances found in the data.
+
+    Balances are near-null directions of the data, rounded to simple coefficients: keep what is a law, delete what is an
+    accident. Example: equipoise init cell.csv --inputs "Current [A],SOC" --outputs "Voltage [V],OCV [V]"
+    """
+    from equipoise import tables
+    from equipoise.job import JobError, draft
+
+    target = output or data.with_name(f"{data.name.split('.')[0]}.toml")
+    if target.exists() and not force:
+        raise JobError(f"'{target}' is there already. Give another name with -o, or --force to replace it.")
+    table = tables.read(data)
+    names = tuple(map(str, table.columns))
+    chosen = {
+        place: _split(said, names) for place, said in (("inputs", inputs), ("outputs", outputs), ("known", known))
+    }
+    found = _found(table, chosen["outputs"])
+    proposals = [(f"balance {i}", each.equation, _residual(each)) for i, each in enumerate(found, 1)]
+    ranges = {str(name): _range(column) for name, column in table.items()}
+    place = data if target.parent == data.parent else data.resolve()
+    text = draft(names, ranges, **chosen, balances=proposals, data=place.name if place is data else str(place))
+    _write(target, text)
+    say(
+        f"{target}: {len(names)} columns, {len(found)} {'balance' if len(found) == 1 else 'balances'} found in the data"
+    )
+    for _, equation, residual in proposals:
+        say(f"  {equation}    ({residual})")
+    say(f"Edit it, then: equipoise check {target}")
+
+
+def _split(said: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names as they were given, or separated by commas where no column is called so."""
+    parts = [[one] if one in names else [part.strip() for part in one.split(",")] for one in said]
+    return tuple(part for some in parts for part in some if part)
+
+
+def _found(table: pd.DataFrame, outputs: tuple[str, ...]) -> list[Proposal]:
+    from equipoise.diagnosis import SearchWarning, propose
+
+    numeric = [str(name) for name, column in table.items() if column.dtype.kind == "f"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SearchWarning)
+        found = propose(table[numeric].to_numpy(dtype=float), numeric, [name for name in outputs if name in numeric])
+    for warning in caught:
+        remark(str(warning.message))
+    return found
+
+
+def _residual(found: Proposal) -> str:
+    return f"residual {number(found.std)}, {number(100 * found.relative, 2)} % of unrelated columns'"
+
+
+def _range(column: pd.Series) -> tuple[float, float] | str:
+    if column.dtype.kind != "f":
+        return "text"
+    values = column[column.notna()]
+    return (float(values.min()), float(values.max())) if len(values) else "empty"
+
+
+def _write(path: Path, text: str) -> None:
+    from equipoise.artifact import write
+
+    write(path, lambda file: file.write(text.encode()))

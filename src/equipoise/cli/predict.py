@@ -1,0 +1,113 @@
+"""`equipoise predict`: predictions with their uncertainty for every row of a table of any length."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli.screen import is_watched, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from equipoise.predictive import Predictive
+
+CHUNK = 8_192  # rows at a time: a multiple of the rows that share one stream of noise
+SAMPLED = 2_000_000  # numbers in memory at a time when draws are written
+LEDGER = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor")
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="The model file.", show_default=False)],
+    data: Annotated[Path, typer.Argument(help="A table with the inputs; other columns are kept.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to: csv, tsv or parquet.", show_default=False)],
+    measured: Annotated[
+        bool, typer.Option("--measured", help="Of what sensors will show, instead of the true values.")
+    ] = False,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.", min=0.0, max=1.0)] = 0.95,
+    samples: Annotated[int, typer.Option(help="So many joint draws instead, one line for each row and draw.")] = 0,
+    ledger: Annotated[bool, typer.Option("--ledger", help="Add the parts of each variance.")] = False,
+    device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
+) -> None:
+    """Predict every row of a table: for each output its mean, std, lower and upper bound.
+
+    Columns are found by name in any order; others are carried through unchanged, measured outputs as "<col> measured".
+    The table is read and written piece by piece. Each of the draws (--samples) obeys the balances, as far as these can
+    be trusted.
+    """
+    from equipoise import artifact
+    from equipoise.description import ArtifactError
+
+    if not 0 < level < 1:
+        raise ArtifactError(f"--level must be between 0 and 1, but got {level}.")
+    if output.resolve() == data.resolve():
+        raise ArtifactError(f"--output must not be the table that is read, but got '{output}'. Give another name.")
+    loaded = artifact.load(model, device)
+    n_rows = _write(output, _pieces(loaded, data, samples), measured, level, samples, ledger)
+    say(f"{output}: {n_rows} rows")
+
+
+def _write(output: Path, pieces: Any, measured: bool, level: float, samples: int, ledger: bool) -> int:
+    from tqdm.auto import tqdm
+
+    from equipoise.tables import TableWriter
+
+    n_rows = 0
+    with TableWriter(output) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
+        for frame, p in pieces:
+            p = p.measured() if measured else p
+            told = _draws(frame, p, samples) if samples else _moments(frame, p, level, ledger)
+            table.write(_beside(frame, told, max(samples, 1)))
+            n_rows += len(frame)
+            bar.update(len(frame))
+    return n_rows
+
+
+def _pieces(model: Any, data: Path, samples: int) -> Iterator[tuple[pd.DataFrame, Predictive]]:
+    """The table piece by piece, as text, each with its predictive distribution."""
+    import pandas as pd
+
+    from equipoise import tables
+    from equipoise.report.evidence import input_names
+
+    names = list(input_names(model))
+    rows = CHUNK if not samples else max(64, min(CHUNK, SAMPLED // (samples * len(model.output_names_)) // 64 * 64))
+    for frame in tables.chunks(data, rows, text=True):
+        X = pd.DataFrame(tables.numbers(frame, names, data, missing_ok=False), columns=names)
+        p = model.predict_distribution(X if hasattr(model, "feature_names_in_") else X.to_numpy())
+        yield frame, dataclasses.replace(p, first_row=int(frame.index[0]))
+
+
+def _moments(frame: pd.DataFrame, p: Predictive, level: float, ledger: bool) -> dict[str, Any]:
+    """`<col>`, `<col> std`, `<col> lower`, `<col> upper`, and the terms of the ledger, by column."""
+    import numpy as np
+
+    lower, upper = p.interval(level)
+    parts = {"": p.mean, " std": p.std, " lower": lower, " upper": upper}
+    if ledger:
+        account = p.ledger()
+        parts |= {f" {term} var": getattr(account, term) for term in LEDGER}
+    values = {suffix: np.asarray(part, dtype=float).reshape(len(frame), -1) for suffix, part in parts.items()}
+    return {f"{name}{suffix}": values[suffix][:, j] for j, name in enumerate(p.outputs) for suffix in values}
+
+
+def _draws(frame: pd.DataFrame, p: Predictive, samples: int) -> dict[str, Any]:
+    """Long form: for each row of the table its draws, one after the other."""
+    import numpy as np
+
+    draws = p.sample(samples).swapaxes(0, 1).reshape(len(frame) * samples, -1)
+    told = {name: draws[:, j] for j, name in enumerate(p.outputs)}
+    return {"draw": np.tile(np.arange(samples), len(frame)), **told}
+
+
+def _beside(frame: pd.DataFrame, told: dict[str, Any], times: int) -> pd.DataFrame:
+    """The table's own columns, those that are predicted under the name `<col> measured`, and what is told of them."""
+    import pandas as pd
+
+    kept = frame.rename(columns={name: f"{name} measured" for name in frame.columns if name in told})
+    repeated = kept.loc[kept.index.repeat(times)] if times > 1 else kept
+    return pd.concat([repeated.reset_index(drop=True), pd.DataFrame(told)], axis=1)

@@ -1,0 +1,45 @@
+"""`equipoise report`: one self-contained page on what a model learned, for a table that it is looked at with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from equipoise.cli.screen import is_watched, say
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="The model file.", show_default=False)],
+    data: Annotated[Path, typer.Argument(help="A table with inputs and outputs.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page; beside the model by default.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Its title.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
+) -> None:
+    """Write one HTML page: predictions, calibration, balances, tolerances, and where the uncertainty comes from.
+
+    It opens offline and prints well. Rows that were not trained on say more than others.
+    """
+    from equipoise import artifact
+    from equipoise.cli.rows import rows_for_model
+    from equipoise.report import findings, render, report
+
+    target = output or model.with_suffix(".html")
+    described = artifact.describe(model)
+    loaded = artifact.load(model, device)
+    rows = rows_for_model(loaded, data)
+    X, Y = (rows.X, rows.Y) if hasattr(loaded, "feature_names_in_") else (rows.X.to_numpy(), rows.Y.to_numpy())
+    found = findings(loaded, X, Y, progress=is_watched())
+    notes = {"model file": model.name, "table": data.name, **{f"trained on: {k}": v for k, v in _trained(described)}}
+    page = report(found, title=title or f"{model.stem}: what was learned", job=described.job, notes=notes)
+    text = render(page)
+    artifact.write(target, lambda file: file.write(text.encode()))
+    say(f"{target}: {len(text.encode()) / 1e6:.1f} MB")
+
+
+def _trained(described) -> list[tuple[str, object]]:
+    """What is known of the data that the model was trained on."""
+    return [(key, value) for key, value in described.notes.items() if key in ("data", "data_sha256", "rows")]

@@ -1,0 +1,84 @@
+"""What commands show: tables and remarks on standard output, problems on standard error; plain text when piped."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+PIPED_WIDTH = 160
+
+
+def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+    """Show a table; all but the first `left` columns are aligned to the right."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=title, box=SIMPLE, title_justify="left", pad_edge=False)
+    for i, name in enumerate(header):
+        shown.add_column(Text(name), justify="left" if i < left else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    _console().print(shown)
+
+
+def say(text: str) -> None:
+    """A sentence on standard output; what looks like markup is shown as it is."""
+    print(text)
+
+
+def remark(text: str) -> None:
+    """Something to know, on standard error."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def problem(text: str) -> None:
+    """What went wrong, on standard error."""
+    print(f"equipoise: {' '.join(text.split())}", file=sys.stderr)
+
+
+def as_json(values: Any) -> None:
+    """Values for programs; a number that JSON lacks becomes null."""
+    print(json.dumps(_plain(values), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def is_watched() -> bool:
+    """Whether somebody looks at standard error, where progress is shown."""
+    return sys.stderr.isatty()
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """
+    Example:
+        >>> number(0.0123456), number(None), number(12.0)
+        ('0.0123', '–', '12')
+    """
+    return "–" if value is None or math.isnan(value) else f"{value:.{digits}g}"
+
+
+def percent(share: float | None) -> str:
+    """
+    Example:
+        >>> percent(0.9512)
+        '95.1 %'
+    """
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, soft_wrap=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if hasattr(value, "item"):  # a scalar of NumPy
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

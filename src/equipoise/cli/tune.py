@@ -1,0 +1,74 @@
+"""`equipoise tune`: search the options of a job on held-out rows; what was tried is kept and gone on from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli.screen import is_watched, number, say, table
+
+if TYPE_CHECKING:
+    from equipoise.tuning import TuningResult
+
+HELD_OUT = 0.2
+SHOWN = 10
+
+
+def run(
+    job: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
+    trials: Annotated[int, typer.Option(help="Trials in all, earlier starts included.", min=1)] = 30,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.", min=0.0)] = None,
+    journal: Annotated[Path | None, typer.Option(help="Where trials are kept; beside the job by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Short trainings: 60 epochs each.")] = False,
+) -> None:
+    """Search network and rates for the best fit to rows held out, and print what belongs into [model].
+
+    Trials are kept in a journal: stop at any time and start again to go on.
+    """
+    import numpy as np
+
+    from equipoise.cli.rows import rows_of_job
+    from equipoise.job import Job
+    from equipoise.tuning import Choice, Uniform, tune
+
+    described = Job.load(job)
+    rows = rows_of_job(described)
+    overrides: dict[str, Any] = {"max_epochs": 60} if quick else {}
+    held_out = np.random.default_rng(described.model.seed).permutation(len(rows.Y))[: int(HELD_OUT * len(rows.Y))]
+    space = {
+        "hidden": Choice([(32,), (64,), (32, 32), (64, 64), (48, 48, 48)]),
+        "activation": Choice(["silu", "tanh"]),
+        "learning_rate": Uniform(1e-3, 1e-2, log=True),
+        "mean_learning_rate": Uniform(5e-3, 4e-2, log=True),
+        "prior_std": Uniform(0.3, 3.0, log=True),
+    }
+    result = tune(
+        described.estimator(**overrides),
+        rows.X[list(described.x_columns)],
+        rows.Y,
+        space,
+        held_out=np.sort(held_out),
+        n_trials=trials,
+        journal=journal or job.with_suffix(".tune.log"),
+        seed=described.model.seed,
+        timeout=None if minutes is None else 60 * minutes,
+        verbose=is_watched(),
+    )
+    _show(result)
+
+
+def _show(result: TuningResult) -> None:
+    names = list(result.parameters)
+    records = result.trials.head(SHOWN).to_dict("records")
+    lines = [[str(r["state"]), number(r["value"], 5), *(str(_short(r.get(name))) for name in names)] for r in records]
+    table(f"The best of {len(result.trials)} trials", ["state", "NLL per row", *names], lines)
+    say("Put this into the job file:\n\n[model]")
+    for name, value in result.parameters.items():
+        say(f"{name} = {json.dumps(_short(value))}")
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -1,0 +1,66 @@
+"""Writes `format_1.safetensors` and `format_1.json`, a model file and what it predicts.
+
+Run when format 1 was new, and not again: what this version wrote must open in all later ones.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import equipoise as eq
+from equipoise import artifact
+
+HERE = Path(__file__).parent
+JOB = '# a distillation column\ndata = "column.csv"\n'
+
+
+def table(n: int = 160, seed: int = 1) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A column that splits a feed: inputs and known purge, and measured outputs with gaps."""
+    rng = np.random.default_rng(seed)
+    feed, reflux, purge = rng.uniform(5, 9, n), rng.uniform(1, 3, n), rng.uniform(0, 0.5, n)
+    top = feed * (0.3 + 0.1 * np.tanh(reflux - 2))
+    bottom, heat = feed - top - purge, 2.0 * reflux * top
+    Y = np.stack([top, bottom, heat, heat + 0.5], 1) + rng.normal(size=(n, 4)) * [0.02, 0.02, 0.1, 0.1]
+    Y[rng.uniform(size=Y.shape) < 0.05] = np.nan
+    X = pd.DataFrame({"feed [kg/s]": feed, "reflux": reflux, "purge [kg/s]": purge})
+    return X, pd.DataFrame(Y, columns=["top [kg/s]", "bottom [kg/s]", "duty [kW]", "cooling [kW]"])
+
+
+def model() -> eq.ConstrainedBNNRegressor:
+    """Something of all that can be stored."""
+    X, Y = table()
+    balances = eq.LinearConstraint.from_equations(
+        {"mass": "feed = top + bottom + purge", "energy": "cooling = duty + 0.5"},
+        inputs=["feed [kg/s]", "reflux"],
+        known=["purge [kg/s]"],
+        outputs=list(Y),
+    )
+    regressor = eq.ConstrainedBNNRegressor(
+        balances,
+        tolerance={"mass": 0, "energy": eq.TolerancePrior(-5.0, 2.0)},
+        sensor_std={"duty [kW]": 0.1},
+        offset=True,
+        hidden=(8, 6),
+        activation="tanh",
+        n_draws=40,
+        training=eq.TrainingPlan(max_epochs=60, batch_size=32),
+        random_state=3,
+    )
+    return regressor.fit(X, Y)
+
+
+def main() -> None:
+    fitted, X = model(), table(6, seed=2)[0]
+    artifact.save(fitted, HERE / "format_1.safetensors", job=JOB, notes={"data": "column.csv", "rows": 160})
+    p = fitted.predict_distribution(X)
+    lower, upper = p.interval(0.9)
+    predictions = {"mean": p.mean, "std": p.std, "lower": lower, "upper": upper, "measured std": p.measured().std}
+    content = {"X": X.to_numpy().tolist()} | {name: values.to_numpy().tolist() for name, values in predictions.items()}
+    content |= {"sample": p.sample(3).tolist(), "log_prob": p.measured().log_prob(p.mean).tolist()}
+    (HERE / "format_1.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
