@@ -50,7 +50,7 @@ def test_the_header_is_read_without_the_tensors(tmp_path):
     start = 8 + int.from_bytes(raw[:8], "little")
     raw[start:] = bytes(len(raw) - start)
     (tmp_path / "model.safetensors").write_bytes(raw)
-    assert describe(tmp_path / "model.safetensors") == describe(FIXTURE)
+    assert describe(tmp_path / "model.safetensors").to_json() == describe(FIXTURE).to_json()
 
 
 def test_neither_torch_nor_pandas_is_imported():
@@ -64,7 +64,7 @@ def test_neither_torch_nor_pandas_is_imported():
 
 def test_a_field_from_the_future_is_ignored_and_a_missing_one_named(tmp_path):
     content = entry() | {"weather": "fine"}
-    assert describe(written(tmp_path / "new", content)) == describe(FIXTURE)
+    assert describe(written(tmp_path / "new", content)).to_json() == describe(FIXTURE).to_json()
     del content["columns"]["outputs"]
     assert "its field 'columns.outputs' is missing" in complaint(written(tmp_path / "cut", content))
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from equipoise.gaussian import ConditionedGaussian as ConditionedGaussian
     from equipoise.gaussian import DiagonalGaussian as DiagonalGaussian
     from equipoise.job import Job as Job
+    from equipoise.job import JobError as JobError
     from equipoise.ledger import Ledger as Ledger
     from equipoise.predictive import Predictive as Predictive
+    from equipoise.tables import TableError as TableError
     from equipoise.tolerance import TolerancePrior as TolerancePrior
     from equipoise.training import TrainingPlan as TrainingPlan
 
@@ -34,9 +36,11 @@ _HOMES = {
     "DiagonalGaussian": "gaussian",
     "EquationError": "equations",
     "Job": "job",
+    "JobError": "job",
     "Ledger": "ledger",
     "LinearConstraint": "constraints",
     "Predictive": "predictive",
+    "TableError": "tables",
     "TolerancePrior": "tolerance",
     "TrainingError": "checkpoint",
     "TrainingPlan": "training",
@@ -55,9 +59,11 @@ __all__ = [
     "DiagonalGaussian",
     "EquationError",
     "Job",
+    "JobError",
     "Ledger",
     "LinearConstraint",
     "Predictive",
+    "TableError",
     "TolerancePrior",
     "TrainingError",
     "TrainingPlan",

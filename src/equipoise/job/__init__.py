@@ -1,0 +1,8 @@
+"""The job file: one small TOML text that says what to learn from which table, and the commented draft of one."""
+
+from equipoise.job.complaints import JobError
+from equipoise.job.drafting import draft
+from equipoise.job.jobfile import Job
+from equipoise.job.options import LearnedTolerance, ModelOptions
+
+__all__ = ["Job", "JobError", "LearnedTolerance", "ModelOptions", "draft"]

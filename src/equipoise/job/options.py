@@ -1,0 +1,114 @@
+"""What can be said in a job file besides columns and balances: options of the model, sensors, tolerances."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+Whole = Annotated[int, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Flag = Annotated[bool, Field(strict=True)]
+Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+class ModelOptions(BaseModel):
+    """The section `[model]`: every option of the estimator and of its training plan, with the defaults they have.
+
+    Only the seed is different: a job gives the same model whenever it is run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    likelihood: Literal["joint", "marginal"] = Field(
+        default="joint", description='"joint" tells sensor noise from the truth, "marginal" is the paper\'s'
+    )
+    offset: Flag = Field(default=False, description="also learn a constant offset of each balance")
+    hidden: tuple[Count, ...] = Field(default=(64, 64), description="widths of the hidden layers")
+    activation: Literal["silu", "tanh", "relu", "gelu"] = Field(default="silu", description='or "tanh", "relu", "gelu"')
+    prior_std: Annotated[Real, Field(gt=0)] = Field(default=1.0, description="prior standard deviation of every weight")
+    n_draws: Count = Field(default=256, description="posterior draws that predictions average over")
+    validation_fraction: Annotated[Real, Field(ge=0, lt=1)] = Field(
+        default=0.1, description="share of rows held out to decide when to stop"
+    )
+    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = Field(default=0, description="the same seed gives the same model")
+    device: Annotated[str, Field(strict=True)] | None = Field(
+        default=None, examples=["cuda"], description="where to compute; left out: on the processor"
+    )
+    max_epochs: Count = Field(default=600, description="the most passes over the rows")
+    mean_epochs: Annotated[Whole, Field(ge=0)] = Field(
+        default=300, description="passes of the first phase, which fits means alone; at most half of all"
+    )
+    noise_epochs: Annotated[Whole, Field(ge=0)] = Field(
+        default=60, description="passes of the last phase, which fits spreads alone; at most a tenth of all"
+    )
+    batch_size: Count | None = Field(
+        default=None, examples=[128], description="rows per step; left out: from the number of rows"
+    )
+    mean_learning_rate: Annotated[Real, Field(ge=0)] = Field(default=2e-2, description="peak rate of the first phase")
+    learning_rate: Annotated[Real, Field(ge=0)] = Field(default=3e-3, description="peak rate of the second phase")
+    tolerance_rate: Annotated[Real, Field(ge=0)] = Field(
+        default=10.0, description="tolerances and sensors learn this many times faster than weights"
+    )
+    std_rate: Annotated[Real, Field(ge=0)] = Field(
+        default=3.0, description="spreads of the weights learn this many times faster than their means"
+    )
+    kl_warmup: Annotated[Real, Field(ge=0, le=1)] = Field(
+        default=0.2, description="share of the second phase over which the prior gains its weight"
+    )
+    init_std: Annotated[Real, Field(gt=0)] = Field(
+        default=math.exp(-7), description="spread of the weights when the second phase starts"
+    )
+    patience: Count = Field(default=100, description="passes without improvement on held-out rows before stopping")
+    max_grad_norm: Annotated[Real, Field(gt=0)] = Field(default=100.0, description="gradients are clipped to this norm")
+    validation_draws: Count = Field(default=2, description="draws of the weights per held-out row")
+
+
+class LearnedTolerance(BaseModel):
+    """A tolerance that is learned, with what is believed of it beforehand.
+
+    The standard deviation of the balance's residual is `median`, give or take a `factor`, in the balance's own unit, or
+    relative to its scale (Z2).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    median: Annotated[Real, Field(gt=0)]
+    factor: Annotated[Real, Field(gt=1)] = math.exp(1.5)
+    relative: Flag = False
+
+    @property
+    def log_variance(self) -> tuple[float, float]:
+        """Mean and standard deviation of the logarithm of the variance, as `TolerancePrior` takes them.
+
+        Example:
+            >>> LearnedTolerance(median=1.0, factor=math.e).log_variance
+            (0.0, 2.0)
+        """
+        return 2 * math.log(self.median), 2 * math.log(self.factor)
+
+
+def _spoken_std(words: tuple[str, ...]) -> BeforeValidator:
+    """A standard deviation, or one of some words."""
+
+    def check(value: Any) -> float | str:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and 0 <= value < math.inf:
+            return float(value)
+        if value in words:
+            return value
+        raise ValueError(f"must be a standard deviation ≥ 0 or {' or '.join(map(repr, words))}")
+
+    return BeforeValidator(check)
+
+
+def _form(value: Any) -> str:
+    return "table" if isinstance(value, dict | LearnedTolerance) else "plain"
+
+
+Sensor = Annotated[float | str, _spoken_std(("learn",))]
+Tolerance = Annotated[
+    Annotated[float | str, _spoken_std(("learn", "paper")), Tag("plain")] | Annotated[LearnedTolerance, Tag("table")],
+    Discriminator(_form),
+]

@@ -1,0 +1,13 @@
+"""Tables in files: csv, tsv, text and parquet, compressed too, read and written piece by piece.
+
+A text table is read as what it says: a cell is text until `numbers` makes a number of it, so that columns nobody
+computes with are carried through as they are. Memory does not grow with the file, and a written file appears whole or
+not at all.
+"""
+
+from equipoise.tables.cells import numbers
+from equipoise.tables.files import TableError
+from equipoise.tables.reading import chunks, header, read
+from equipoise.tables.writing import TableWriter
+
+__all__ = ["TableError", "TableWriter", "chunks", "header", "numbers", "read"]

@@ -1,0 +1,116 @@
+"""Cells of a table as numbers, or the column, the line and the text that is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from equipoise.equations import did_you_mean
+from equipoise.tables.dialect import MISSING, NUMBER, dialect_of, reader_of
+from equipoise.tables.files import PathLike, TableError, is_parquet
+
+Array = NDArray[np.float64]
+
+_NAN_FOR: dict[str, str] = dict.fromkeys(MISSING, "nan")
+
+
+def numbers(frame: pd.DataFrame, columns: Sequence[str], path: PathLike, *, missing_ok: bool) -> Array:
+    """The named columns as finite numbers, NaN where missing, shape `(n, len(columns))`.
+
+    Args:
+        frame: A table or a piece of one, as `read` or `chunks` give it.
+        columns: Names of the columns.
+        path: The file it came from, for messages, and for its decimal sign.
+        missing_ok: Whether cells may be missing: empty, `NA`, `NaN` or another of `dialect.MISSING`.
+    Raises: TableError, with column, line and value.
+    Example:
+        >>> numbers(pd.DataFrame({"a": ["1", "NA"], "b": ["007", "x"]}), ["a"], "cell.csv", missing_ok=True)
+        array([[ 1.],
+               [nan]])
+    """
+    path = Path(path)
+    chosen, decimal = select(columns, tuple(frame.columns), path), decimal_of(path)
+    values = np.empty((len(frame), len(chosen)))
+    for j, name in enumerate(chosen):
+        values[:, j] = _checked(frame.loc[:, name], path, decimal, missing_ok)  # type: ignore[arg-type]
+    return values
+
+
+def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    """The columns asked for, all of `names` if None; raises if there is none of that name."""
+    for name in columns or ():
+        if name not in names:
+            rule = f"'{path.name}' must have the columns asked for, but got none called {name!r}."
+            lonely = (
+                " It has one column only: is its delimiter a comma, semicolon, tab or |?" if len(names) == 1 else ""
+            )
+            raise TableError(f"{rule} {did_you_mean(name, names)}{lonely}")
+    return names if columns is None else tuple(columns)
+
+
+def decimal_of(path: Path) -> str:
+    """The decimal sign in the texts of a table."""
+    return "." if not path.is_file() or is_parquet(path) else dialect_of(path).decimal
+
+
+def floats(column: pd.Series, decimal: str) -> Array:
+    """A column as numbers, NaN where missing, shape `(n,)`. Raises ValueError if a cell is none."""
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    cells = column.to_numpy(dtype=object)
+    if decimal == ".":
+        with suppress(TypeError, ValueError):  # the fast way: no cell is missing
+            return cells.astype(np.float64)
+    missing = column.isna().to_numpy(dtype=bool)
+    texts = ["" if gone else str(cell).strip() for cell, gone in zip(cells, missing, strict=True)]
+    if decimal == ",":  # a point in such a file separates thousands, if anything: it must not pass for a decimal point
+        texts = [text.replace(".", "?").replace(",", ".") for text in texts]
+    return np.array([_NAN_FOR.get(text, text) for text in texts], dtype=object).astype(np.float64)
+
+
+def _checked(column: pd.Series, path: Path, decimal: str, missing_ok: bool) -> Array:
+    try:
+        values = floats(column, decimal)
+    except ValueError:
+        bad = next(i for i in range(len(column)) if not _is_number(column.iloc[i : i + 1], decimal))
+        raise _not_a_number(column, bad, path, decimal) from None
+    if (infinite := np.isinf(values)).any():
+        raise _not_a_number(column, int(infinite.argmax()), path, decimal)
+    if (missing := np.isnan(values)).any() and not missing_ok:
+        where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
+        rule = f"Column {column.name!r} must hold a number in every row"
+        raise TableError(f"{rule}, but got none {where} of '{path.name}'. Fill it in, or drop it.")
+    return values
+
+
+def _is_number(cell: pd.Series, decimal: str) -> bool:
+    with suppress(ValueError):
+        return len(floats(cell, decimal)) == 1
+    return False
+
+
+def _not_a_number(column: pd.Series, position: int, path: Path, decimal: str) -> TableError:
+    cell = str(column.iloc[position])
+    advice = "Correct it, or leave the cell empty."
+    if re.fullmatch(NUMBER, cell.strip()) and ("," in cell or "." in cell):
+        advice = f"Write decimals with a {'comma' if decimal == ',' else 'point'}, as in the rest of the file."
+    rule = f"Column {column.name!r} must hold numbers"
+    return TableError(f"{rule}, but got {cell!r} {_place(column, position, path)} of '{path.name}'. {advice}")
+
+
+def _place(column: pd.Series, position: int, path: Path) -> str:
+    """A row as people see it: the line of a text file, its header being line 1, or the row of another, from 1."""
+    row = column.index[position]
+    row = int(row) if isinstance(row, int | np.integer) else position
+    if not path.is_file() or is_parquet(path):
+        return f"in row {row + 1}"
+    with reader_of(path) as reader:
+        record = next(islice(filter(None, reader), row + 1, None), [])
+        return f"in line {reader.line_num - sum(cell.count(chr(10)) for cell in record)}"

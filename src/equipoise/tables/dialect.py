@@ -1,0 +1,123 @@
+"""How a text table is written: its encoding, its delimiter, its decimal sign; and its records, read accordingly."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from equipoise.tables.files import DELIMITERS, TableError, damage_named, format_of, opened
+
+MISSING: frozenset[str] = frozenset(("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"))
+NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
+
+_CANDIDATES = (",", ";", "\t", "|")
+_SNIFFED_LINES = 200
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text table is written."""
+
+    encoding: str
+    delimiter: str
+    decimal: str
+
+
+def dialect_of(path: Path) -> Dialect:
+    """Recognise how a text table is written.
+
+    UTF-8 (a line that is none is taken for Windows-1252, which has the printed part of Latin-1) or UTF-16; comma,
+    semicolon, tab or |; and, where the delimiter is no comma, decimals with a comma if all of them are written so.
+    """
+    state = path.stat()
+    return _sniffed(path, state.st_mtime_ns, state.st_size)
+
+
+@contextmanager
+def reader_of(path: Path) -> Iterator[Any]:
+    """A `csv.reader` over the records of a text table, header first; it gives blank lines as empty lists."""
+    dialect = dialect_of(path)
+    with _lines(path, dialect.encoding) as lines:
+        reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
+        try:
+            yield reader
+        except csv.Error as error:
+            where = f"line {reader.line_num} of '{path.name}'"
+            raise TableError(f"Quotes must enclose whole cells, but got {where} ({error}). Correct them.") from None
+
+
+@lru_cache(maxsize=16)
+def _sniffed(path: Path, modified: int, size: int) -> Dialect:
+    """The dialect of a file as it was at a time."""
+    with damage_named(path), opened(path) as file:
+        encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    with _lines(path, encoding) as lines:
+        first = list(islice(lines, _SNIFFED_LINES))
+        _check_text(first, path)
+        own = DELIMITERS[format_of(path)[0]]  # taken where none fits better
+        delimiter = max((own, *_CANDIDATES), key=lambda candidate: _fit(first, candidate))
+        return Dialect(encoding, delimiter, _decimal(first, lines, delimiter))
+
+
+def _check_text(lines: list[str], path: Path) -> None:
+    if any("\0" in line for line in lines):
+        raise TableError(f"'{path.name}' must be a text table, but got binary data. Save it as csv.")
+    if not any(line.strip() for line in lines):
+        raise TableError(f"'{path.name}' must begin with a line of column names, but got an empty file.")
+
+
+def _fit(lines: list[str], delimiter: str) -> tuple:
+    """How well a delimiter explains lines: several columns, equally many in every line, numbers in them."""
+    try:
+        head, *body = filter(None, csv.reader(lines, delimiter=delimiter))
+    except csv.Error:
+        return (False,)
+    if len(head) == 1:
+        return (False,)
+    number = re.compile(NUMBER if delimiter != "," else NUMBER.replace(",", ""))
+    cells = [cell.strip() for row in body for cell in row]
+    numeric = sum(cell in MISSING or number.fullmatch(cell) is not None for cell in cells)
+    even = sum(len(row) == len(head) for row in body)
+    return True, even / max(len(body), 1), numeric / max(len(cells), 1), len(head)
+
+
+def _decimal(first: list[str], rest: Iterator[str], delimiter: str) -> str:
+    """The decimal sign. Whole numbers do not tell, so that lines are looked at until a number does."""
+    if delimiter == ",":
+        return "."
+    edge = re.escape(delimiter)
+    number = re.compile(rf"(?:^|{edge})[ \"]*{NUMBER}[ \"]*(?={edge}|\r|\n|$)", re.MULTILINE)
+    while first:
+        found = "".join(number.findall("".join(first)))
+        if "," in found or "." in found:
+            return "." if "." in found else ","
+        first = list(islice(rest, _SNIFFED_LINES))
+    return "."
+
+
+@contextmanager
+def _lines(path: Path, encoding: str) -> Iterator[Iterator[str]]:
+    with (
+        damage_named(path),
+        opened(path) as file,
+        io.TextIOWrapper(file, encoding, "surrogateescape", newline="") as text,
+    ):
+        yield map(_repaired, text)
+
+
+def _repaired(line: str) -> str:
+    if line.isascii():
+        return line
+    try:
+        line.encode()
+    except UnicodeEncodeError:  # bytes that are no UTF-8 came through as surrogates
+        return line.encode("utf-8", "surrogateescape").decode("cp1252", "replace")
+    return line

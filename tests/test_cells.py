@@ -1,0 +1,127 @@
+"""Cells as numbers: exact, and named where they are none."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equipoise.tables import TableError, chunks, numbers, read
+
+
+@pytest.fixture
+def table(tmp_path):
+    def make(text, name="cell.csv"):
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        return tmp_path / name
+
+    return make
+
+
+def numbers_of(path, columns, missing_ok=False, rows=2):
+    return np.vstack([numbers(piece, columns, path, missing_ok=missing_ok) for piece in chunks(path, rows, text=True)])
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_the_shortest_text_of_a_number_becomes_that_number_to_the_last_bit(values):
+    frame = pd.DataFrame({"a": [repr(value) for value in values]}, dtype=object)
+    found = numbers(frame, ["a"], "nowhere.csv", missing_ok=False)[:, 0]
+    assert [value.hex() for value in found.tolist()] == [value.hex() for value in values]
+
+
+@pytest.mark.parametrize("text", ["", " ", "NA", " n/a ", "NaN", "nan", "-nan", "null", "None", "#N/A"])
+def test_missing_cells_are_nan(table, text):
+    values = numbers_of(table(f"a,b\n1,x\n{text},x\n 3 ,x\n"), ["a"], missing_ok=True)
+    np.testing.assert_array_equal(values, [[1], [math.nan], [3]])
+
+
+def test_columns_come_in_the_order_asked_for(table):
+    path = table("a,b,c\n1,2,3\n4,5,6\n7,8,9\n")
+    np.testing.assert_array_equal(numbers_of(path, ["c", "a"]), [[3, 1], [6, 4], [9, 7]])
+
+
+def test_decimal_commas_are_understood(table):
+    path = table("a;b\n1,5;-2\n0,25;1,5e3\n;7\n")
+    np.testing.assert_array_equal(numbers_of(path, ["a", "b"], missing_ok=True), [[1.5, -2], [0.25, 1500], [np.nan, 7]])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ("a,Voltage [V]\n1,1\n2,n/a?\n", "'n/a?' in line 3"),
+        ("a,Voltage [V]\n1,1\n2,inf\n", "'inf' in line 3"),
+        ("a,Voltage [V]\n1,1\n2,1e999\n", "'1e999' in line 3"),
+        ("a,Voltage [V]\n1,1\n\n\n2,x\n", "'x' in line 5"),
+        ('a,Voltage [V]\n"1\n1",1\n"2\n2",x\n2,y\n', "'x' in line 4"),
+        ('"a\nb",Voltage [V]\n1,x\n2,3\n', "'x' in line 3"),
+        ("a,Voltage [V]\r\n1,1\r\n2,x\r\n", "'x' in line 3"),
+    ],
+)
+def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows):
+    with pytest.raises(TableError) as caught:
+        numbers_of(table(text), ["Voltage [V]"], rows=rows)
+    assert str(caught.value).startswith(f"Column 'Voltage [V]' must hold numbers, but got {got} of 'cell.csv'.")
+
+
+@pytest.mark.parametrize(
+    ("text", "got", "advice"),
+    [
+        ("a;b\n1,5;1\n1.500;2\n", "'1,5' in line 2", "decimals with a point"),
+        ("a;b\n" + "1,5;1\n" * 500 + "1.500;2\n", "'1.500' in line 502", "decimals with a comma"),  # 1500 or 1.5?
+        ("a;b\n1.5;1\n1,500;2\n", "'1,500' in line 3", "decimals with a point"),
+        ("a;b\n1,5;1\n1.000,5;2\n", "'1.000,5' in line 3", "Correct it"),
+    ],
+)
+def test_no_guess_is_made_between_decimal_signs(table, text, got, advice):
+    with pytest.raises(TableError, match=f"got {got} .*{advice}"):
+        numbers_of(table(text), ["a"])
+
+
+def test_a_missing_cell_is_named_where_none_may_be(table):
+    with pytest.raises(TableError, match=r"'a' must hold a number in every row, but got none in line 4 of 'cell\.csv'"):
+        numbers_of(table("a,b\n1,2\n1,2\n,2\n"), ["b", "a"])
+
+
+def test_a_column_without_any_number_is_named(table):
+    path = table("a,b\n,1\nNA,2\n")
+    with pytest.raises(TableError, match="'a' must hold a number in every row, but got none in any row"):
+        numbers_of(path, ["a"])
+    assert np.isnan(numbers_of(path, ["a"], missing_ok=True)).all()
+
+
+def test_the_closest_name_is_suggested_for_a_column_that_is_not_there(table):
+    path = table("Voltage [V],b\n1,2\n")
+    with pytest.raises(TableError, match=r"'cell\.csv' .* none called 'voltage'\. Did you mean 'Voltage \[V\]'"):
+        numbers_of(path, ["voltage"])
+
+
+def test_a_table_of_one_column_is_asked_for_its_delimiter(table):
+    with pytest.raises(TableError, match=r"none called 'a'.*one column only: is its delimiter a comma"):
+        numbers_of(table("a:b:c\n1:2:3\n"), ["a"])
+
+
+def test_numbers_of_a_table_that_was_read_whole_are_checked_alike(table):
+    path = table("a,b,c\n1,x,\n2,2,\ninf,3,1\n")
+    frame = read(path)
+    with pytest.raises(TableError, match="'b' must hold numbers, but got 'x' in line 2"):
+        numbers(frame, ["b"], path, missing_ok=True)
+    with pytest.raises(TableError, match="'a' must hold numbers, but got 'inf' in line 4"):
+        numbers(frame, ["a"], path, missing_ok=True)
+    with pytest.raises(TableError, match="'c' must hold a number in every row, but got none in line 3"):
+        numbers(frame.iloc[1:], ["c"], path, missing_ok=False)
+    np.testing.assert_array_equal(numbers(frame, ["c"], path, missing_ok=True), [[np.nan], [np.nan], [1]])
+
+
+def test_values_of_parquet_are_numbers_or_named_by_row(tmp_path):
+    path = tmp_path / "t.parquet"
+    whole = pd.array([1, None, 3], dtype="Int64")
+    times = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"])
+    pd.DataFrame({"n": whole, "when": times, "s": ["1.5", None, "x"], "ok": [True, False, True]}).to_parquet(path)
+    np.testing.assert_array_equal(numbers_of(path, ["n", "ok"], missing_ok=True), [[1, 1], [math.nan, 0], [3, 1]])
+    with pytest.raises(TableError, match=r"'when' must hold numbers, but got '2024-01-01 00:00:00' in row 1 of"):
+        numbers_of(path, ["when"])
+    with pytest.raises(TableError, match=r"'s' must hold numbers, but got 'x' in row 3 of"):
+        numbers_of(path, ["s"], missing_ok=True)
