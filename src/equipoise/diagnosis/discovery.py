@@ -1,0 +1,280 @@
+"""Balances that hide in a table: few columns whose sum, with simple coefficients, hardly varies.
+
+What is proposed is for people to keep or to delete: that columns add up says nothing of the reason. How it is found:
+
+1. Columns are grouped by the dimensions of their units; columns without a unit may join any group.
+2. Columns that the others together do not explain are in no balance.
+3. Sums with coefficients ±1 are tried for all choices of up to `max_terms` columns, fewest first; where noise is up to
+   10 % of what its terms vary by, such a sum is found.
+4. Where something is left over, small rationals, powers of ten and conversions of time are tried (noise up to 1 %),
+   then numbers of few digits (0.1 %).
+5. What follows from balances before it is not listed again.
+
+The work is limited: up to 30 columns of one group are searched for 6 terms, 40 for 5, 100 for 3. A `SearchWarning` says
+when fewer terms than wanted were looked for.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.diagnosis import units
+from equipoise.diagnosis.factors import shortest
+from equipoise.diagnosis.spread import thinned
+from equipoise.diagnosis.supports import (
+    LARGEST_SIGNED,
+    LARGEST_SIMPLE,
+    MOST_FITS,
+    MOST_WORK,
+    Combination,
+    Moments,
+    Unknown,
+    affordable_terms,
+    fitted_sums,
+    is_known,
+    left_over,
+    negligible_mean,
+    signed_sums,
+)
+from equipoise.equations import column_unit, did_you_mean, format_equation, quoted_list
+
+Array = NDArray[np.float64]
+FEWEST_ROWS = 12
+UNEXPLAINED = 0.5  # share of a column's variance that the others may leave before it counts as unrelated to them
+LEFT_OVER = 5 * LARGEST_SIGNED  # relative size of the smallest component beyond which there is nothing more to find
+SMALLEST = 1e-100
+FAR_OUT = 5.0  # ranges from the 1st to the 99th percentile by which a sentinel or spike lies outside
+
+
+class SearchWarning(UserWarning):
+    """The search for balances was cut short."""
+
+
+class DiscoveryError(ValueError):
+    """The table or what is asked of it is not usable."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A balance that the data seem to obey.
+
+    Attributes:
+        equation: As text, which `LinearConstraint.from_equations` reads.
+        coefficients, constant: Of `Σ_j c_j z_j + c_0 = 0`.
+        std: Standard deviation of its residual, in its own unit.
+        relative: `std` beside what it would be if the columns were unrelated.
+        n_rows: Rows in which all its columns were measured.
+    """
+
+    equation: str
+    coefficients: dict[str, float] = field(hash=False)
+    constant: float
+    std: float
+    relative: float
+    n_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values for JSON."""
+        return asdict(self)
+
+
+def propose(
+    values: Any, columns: Sequence[str], outputs: Sequence[str] = (), *, max_terms: int = 6, most: int = 10
+) -> list[Proposal]:
+    """Find balances in a table, those with the fewest terms first; exact ones before noisy ones.
+
+    Args:
+        values: The table, shape `(n, p)`; NaN is missing. Columns that are constant or half empty are left out, then
+            rows with missing values and rows with sentinels (such as −9999). At least 12 rows, and more rows than
+            columns, must remain.
+        columns: Names of the p columns.
+        outputs: Names of outputs; if there are any, each balance has one of them.
+        max_terms: Largest number of columns in a balance.
+        most: Largest number of balances.
+    Raises: DiscoveryError, if names or numbers are not usable.
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> top, bottom, heat = rng.uniform(1, 3, (3, 100))
+        >>> feed = top + bottom + 0.01 * rng.standard_normal(100)
+        >>> [found.equation for found in propose(np.column_stack([top, heat, feed, bottom]),
+        ...                                      ["top", "heat", "feed", "bottom"])]
+        ['feed = top + bottom']
+    """
+    values, names = _checked(values, columns, outputs, max_terms, most)
+    kept = _usable(values)
+    rows = _complete(values[:, kept])
+    if len(rows) < FEWEST_ROWS or len(rows) <= len(kept):
+        return []
+    sample = values[np.ix_(rows[thinned(len(rows))], kept)]
+    varies = sample.max(axis=0) > sample.min(axis=0)  # a rare event may not be among these rows
+    sample, kept = sample[:, varies], kept[varies]
+    needed = np.array([not outputs or names[j] in outputs for j in kept])
+    found: list[Combination] = []
+    for group in _groups([names[j] for j in kept]):
+        if needed[group].any():
+            found += [_moved(each, group) for each in _search(sample[:, group], needed[group], max_terms)]
+    chosen = _independent(found, sample)
+    return [_proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen[:most]]
+
+
+def _checked(
+    values: Any, columns: Sequence[str], outputs: Sequence[str], max_terms: int, most: int
+) -> tuple[Array, list[str]]:
+    values, names = np.asarray(values, dtype=float), list(columns)
+    if values.ndim != 2 or values.shape[1] != len(names):
+        rule = f"values must have shape (rows, {len(names)}), a column for each name"
+        raise DiscoveryError(f"{rule}, but got {values.shape}. Give table and names of the same columns.")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DiscoveryError(f"columns must have one name each, but got {quoted_list(twice)} twice. Rename one.")
+    for name in outputs:
+        if name not in names:
+            raise DiscoveryError(f"outputs must be columns, but got {name!r}. {did_you_mean(str(name), names)}")
+    if max_terms < 2 or most < 1:
+        rule = f"max_terms must be at least 2 and most at least 1, but got {max_terms} and {most}"
+        raise DiscoveryError(f"{rule}. Use larger numbers.")
+    return np.where(np.isfinite(values), values, np.nan), names
+
+
+def _usable(values: Array) -> NDArray[np.intp]:
+    """Columns that vary, within what squares can hold, and are at least half full."""
+    full = np.isfinite(values).sum(axis=0) * 2 >= max(len(values), 1)
+    low = np.min(values, axis=0, initial=np.inf, where=np.isfinite(values))
+    high = np.max(values, axis=0, initial=-np.inf, where=np.isfinite(values))
+    return np.flatnonzero(full & (high > low) & (high - low > SMALLEST) & (np.maximum(high, -low) < 1 / SMALLEST))
+
+
+def _complete(values: Array) -> NDArray[np.intp]:
+    """Rows without missing values, and without values far outside the usual range of their column."""
+    rows = np.flatnonzero(np.isfinite(values).all(axis=1))
+    if not len(rows) or not values.shape[1]:
+        return rows[:0]
+    low, high = np.quantile(values[rows[thinned(len(rows))]], [0.01, 0.99], axis=0)
+    reach = FAR_OUT * (high - low)
+    usual = (values[rows] >= low - reach) & (values[rows] <= high + reach) | (reach == 0)
+    return rows[usual.all(axis=1)]
+
+
+def _groups(names: list[str]) -> Iterator[NDArray[np.intp]]:
+    """Positions of columns whose units have one dimension, together with those that have none."""
+    dimensions = [_dimension(name) for name in names]
+    for dimension in dict.fromkeys(filter(None, dimensions)) or [None]:
+        yield np.array([j for j, own in enumerate(dimensions) if own in (None, dimension)], dtype=np.intp)
+
+
+def _dimension(name: str) -> Any:
+    """The dimension of a column's unit; the unit's text where that cannot be read; None without a unit."""
+    text = column_unit(name)
+    unit = units.read_unit(text) if text else None
+    return text if unit is None else ("dimension", unit.dimension)
+
+
+def _search(sample: Array, needed: NDArray[np.bool_], max_terms: int) -> list[Combination]:
+    """Combinations of the columns of one group that hardly vary."""
+    moments = Moments.of(sample)
+    active = np.flatnonzero(_unexplained(moments.cov) <= UNEXPLAINED)
+    if len(active) < 2:
+        return []
+    moments, needed = moments.take(active), needed[active]
+    found = _signed(moments, needed, max_terms)
+    found += _fitted(moments.cov, needed, max_terms, found)
+    return [_moved(each, active) for each in found]
+
+
+def _unexplained(cov: Array) -> Array:
+    """Share of each column's variance that all others leave, shape `(p,)`."""
+    std = np.sqrt(np.diagonal(cov))
+    return 1 / np.diagonal(np.linalg.inv(cov / np.outer(std, std) + 1e-12 * np.eye(len(cov))))
+
+
+def _signed(moments: Moments, needed: NDArray[np.bool_], max_terms: int) -> list[Combination]:
+    """Sums with coefficients ±1; of equally many terms those without a constant first."""
+    cov, found = moments.cov, list[Combination]()
+    terms = affordable_terms(len(cov), max_terms, lambda n_terms: 2 ** (n_terms - 1), MOST_WORK)
+    for n_terms in range(2, terms + 1):
+        if left_over(cov, found) > LEFT_OVER:
+            return found
+        exact = [one for one in found if one.exact]
+        sums = signed_sums(cov, n_terms, Unknown(needed, exact), Unknown(needed, found))
+        for each in sorted(sums, key=moments.length):
+            if not is_known(each, found, np.sqrt(np.diagonal(cov))):
+                found.append(each)
+    if left_over(cov, found) <= LEFT_OVER:
+        _say_if_short(terms, max_terms, len(cov), "coefficients ±1")
+    return found
+
+
+def _fitted(cov: Array, needed: NDArray[np.bool_], max_terms: int, known: list[Combination]) -> list[Combination]:
+    """Sums with other coefficients."""
+    found: list[Combination] = []
+    terms = affordable_terms(len(cov), max_terms, lambda n_terms: 1, MOST_FITS)
+    for n_terms in range(2, terms + 1):
+        if left_over(cov, known + found) > LARGEST_SIMPLE:
+            return found
+        for each in fitted_sums(cov, n_terms, Unknown(needed, known + found)):
+            if not is_known(each, known + found, np.sqrt(np.diagonal(cov))):
+                found.append(each)
+    if left_over(cov, known + found) <= LARGEST_SIMPLE:
+        _say_if_short(terms, max_terms, len(cov), "other coefficients")
+    return found
+
+
+def _say_if_short(terms: int, max_terms: int, n_columns: int, kind: str) -> None:
+    if terms < min(max_terms, n_columns):
+        message = (
+            f"Balances with {kind} were looked for up to {terms} terms only, not {max_terms}: {n_columns} related "
+            "columns have too many combinations. Give units in the names of columns, or fewer columns."
+        )
+        warnings.warn(message, SearchWarning, stacklevel=5)
+
+
+def _independent(found: list[Combination], sample: Array) -> list[Combination]:
+    """Those that do not follow from others: exact ones first, then those with the fewest terms."""
+    chosen: list[Combination] = []
+    moments = Moments.of(sample)
+    for each in sorted(found, key=lambda one: (not one.exact, moments.length(one), one.rank())):
+        if not is_known(each, chosen, sample.std(axis=0)):
+            chosen.append(each)
+    return chosen
+
+
+def _moved(each: Combination, positions: NDArray[np.intp]) -> Combination:
+    """The same combination with the columns' positions in a larger table."""
+    return Combination(tuple(positions[list(each.support)].tolist()), each.coefficients, each.relative)
+
+
+def _proposal(each: Combination, values: Array, names: list[str]) -> Proposal:
+    each = _turned(each)
+    columns = values[:, list(each.support)]
+    columns = columns[_complete(columns)]
+    terms = columns * each.coefficients
+    std = float(terms.sum(axis=1).std(ddof=1))
+    relative = std / float(np.linalg.norm(terms.std(axis=0, ddof=1)))
+    constant = _constant(terms)
+    coefficients = {names[j]: c for j, c in zip(each.support, each.coefficients, strict=True)}
+    return Proposal(format_equation(coefficients, constant), coefficients, constant, std, relative, len(columns))
+
+
+def _turned(each: Combination) -> Combination:
+    """The combination with the sign that leaves the fewer and plainer terms on the left side."""
+
+    def left(coefficients: tuple[float, ...]) -> tuple:
+        positive = [c for c in coefficients if c > 0]
+        return not positive, len(positive), sum(c != 1 for c in positive), [c <= 0 for c in coefficients]
+
+    other = tuple(-c for c in each.coefficients)
+    return Combination(each.support, min(each.coefficients, other, key=left), each.relative)
+
+
+def _constant(terms: Array) -> float:
+    """What must be added so that terms, shape `(n, k)`, add up to zero on average; 0 where their mean is chance."""
+    total = terms.sum(axis=1)
+    mean, std = float(total.mean()), float(total.std())
+    rounding = 64 * np.finfo(float).eps * float(np.abs(terms).sum(axis=1).max())
+    if abs(mean) <= max(negligible_mean(std, len(total)), rounding):
+        return 0.0
+    return -shortest(mean, lambda rounded: abs(rounded - mean) <= max(0.1 * std, rounding))

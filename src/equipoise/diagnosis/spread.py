@@ -1,0 +1,106 @@
+"""Sizes of residuals and terms that a few gross errors do not spoil, and how numbers are written for people."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtr
+
+Array = NDArray[np.float64]
+ONE_IN = 50  # rows, that may be a gross error; sentinels and spikes are rarely more than 2 %
+MOST_ROWS = 20_000  # rows that a search over many candidates looks at; a spread is known to 1 % from these
+
+
+def typical(values: Array) -> float:
+    """Root mean square of all but the largest 2 % of the values; of all of them when there are fewer than 50.
+
+    Example:
+        >>> z = np.ones(100)
+        >>> z[7] = -9999.0
+        >>> typical(z)
+        1.0
+    """
+    size = np.abs(values)
+    size = np.partition(size, _last_kept(size))[: _last_kept(size) + 1] if len(size) else size
+    largest = float(size.max(initial=0.0))
+    return largest * math.sqrt(np.square(size / largest).mean()) if largest > 0 else 0.0  # without overflow
+
+
+def centred(values: Array) -> Array:
+    """Values minus their median."""
+    return values - np.median(values)
+
+
+def fitted_step(residual: Array, direction: Array) -> float:
+    """The step a that makes the typical size of `residual + a * direction` small, by trimmed least squares.
+
+    The first fit does without the largest 2 % of residuals and of directions, later ones without what they leave over.
+
+    Example:
+        >>> direction = np.arange(1.0, 101.0)
+        >>> round(fitted_step(-3.0 * direction, direction), 12)
+        3.0
+    """
+    step, kept = 0.0, _kept(residual) & _kept(direction)
+    for _ in range(3):
+        along = direction[kept]
+        square = float(along @ along)
+        if not 0 < square < math.inf:
+            return 0.0
+        step = -float(residual[kept] @ along) / square
+        kept = _kept(residual + step * direction)
+    return step
+
+
+def certainly_related(one: Array, other: Array, looks: int = 1) -> bool:
+    """Whether two columns are correlated beyond doubt, without the largest 2 % of both.
+
+    Beyond doubt is what 4 standard deviations are to a normal, by Student's t, with Bonferroni's correction for the
+    number of `looks`; the same as for the bias of a balance.
+
+    Example:
+        >>> z = np.arange(20.0)
+        >>> certainly_related(z, z + np.tile([1.0, -1.0], 10)), certainly_related(z, np.tile([1.0, -1.0], 10))
+        (True, False)
+    """
+    one, other = centred(one), centred(other)
+    kept = _kept(one) & _kept(other)
+    n = int(kept.sum())
+    one, other = one[kept] - one[kept].mean(), other[kept] - other[kept].mean()
+    spread = math.sqrt(float(one @ one) * float(other @ other))
+    if n < 3 or spread == 0:
+        return False
+    r = min(abs(float(one @ other)) / spread, 1 - 1e-12)
+    return looks * float(stdtr(n - 2, -r * math.sqrt((n - 2) / (1 - r * r)))) < float(ndtr(-4.0))
+
+
+def _kept(values: Array) -> NDArray[np.bool_]:
+    size = np.abs(values)
+    return size <= np.partition(size, _last_kept(size))[_last_kept(size)]
+
+
+def _last_kept(size: Array) -> int:
+    """Position, in ascending order, of the largest value that is not trimmed."""
+    return len(size) - 1 - len(size) // ONE_IN
+
+
+def thinned(n_rows: int, most: int = MOST_ROWS) -> NDArray[np.intp]:
+    """Numbers of at most `most` rows, evenly spaced.
+
+    Example:
+        >>> thinned(9, most=3)
+        array([0, 4, 8])
+    """
+    return np.linspace(0, n_rows - 1, min(n_rows, most)).round().astype(np.intp)
+
+
+def quantity(value: float, unit: str | None = None) -> str:
+    """A number with two significant digits, and its unit.
+
+    Example:
+        >>> quantity(0.23, "V"), quantity(123456.0), quantity(1.5e-7, "A")
+        ('0.23 V', '120000', '1.5e-07 A')
+    """
+    plain = value == 0 or 1e-4 <= abs(value) < 1e6
+    text = np.format_float_positional(float(f"{value:.2g}"), trim="-") if plain else f"{value:.2g}"
+    return f"{text} {unit}" if unit else text

@@ -1,0 +1,300 @@
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from equipoise.constraints import LinearConstraint
+from equipoise.diagnosis import DiscoveryError, SearchWarning, discovery, propose, units
+
+NAMES = list("abcdefghij")
+
+
+def two_balances(n=500, noise=0.003, seed=0):
+    """a = b + c and e = d + f + g up to noise; h, i, j are unrelated."""
+    rng = np.random.default_rng(seed)
+    table = rng.uniform(0, 1, (n, 10))
+    table[:, 0] = table[:, 1] + table[:, 2]
+    table[:, 4] = table[:, 3] + table[:, 5] + table[:, 6]
+    return table + noise * rng.standard_normal(table.shape)
+
+
+def equations(*args, **keywords):
+    return [found.equation for found in propose(*args, **keywords)]
+
+
+def voltages(noise, n=1000, seed=0):
+    """State of charge, current, V = OCV - a - b - c with noise in volts; OCV = 3 + SOC is a relation too."""
+    rng = np.random.default_rng(seed)
+    soc, current = rng.uniform(0, 1, (2, n))
+    parts = np.column_stack([3 + soc, 0.2 * np.sqrt(current), 0.1 * current * (1.5 - soc), 0.15 * current**2])
+    table = np.column_stack([parts[:, 0] - parts[:, 1:].sum(1), parts])
+    return np.column_stack([soc, current, table + noise * rng.standard_normal(table.shape)])
+
+
+# What is found
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.001, 0.003])
+@pytest.mark.parametrize("unit", ["", " [V]"])
+def test_voltages_that_add_up_are_found_in_sensor_noise(noise, unit):
+    columns = ["SOC", "current", *(name + unit for name in ("V", "OCV", "a", "b", "c"))]
+    quoted = [f"`{name}{unit}`" if unit else name for name in ("OCV", "V", "a", "b", "c")]
+    found = {each.equation: each for each in propose(voltages(noise), columns)}
+    balance = found[f"{quoted[0]} = " + " + ".join(quoted[1:])]
+    assert balance.std == pytest.approx(noise * np.sqrt(5), rel=0.1, abs=1e-15)
+    assert set(found.values()) == {balance, found[f"SOC = {quoted[0]} - 3"]}
+
+
+def test_two_disjoint_balances_are_both_found_and_nothing_else():
+    assert equations(two_balances(), NAMES) == ["a = b + c", "e = d + f + g"]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.003, 0.01])
+def test_a_proposal_says_what_its_equation_leaves(noise):
+    table = two_balances(noise=noise)
+    for found in propose(table, NAMES):
+        balance = LinearConstraint.from_equations(found.equation, outputs=NAMES)
+        z = balance.residual(np.zeros((len(table), 0)), table)[:, 0]
+        assert found.std == pytest.approx(z.std(ddof=1), rel=1e-9, abs=1e-15)
+        assert abs(z.mean()) <= max(0.25 * z.std(), 1e-12)
+        assert found.relative == pytest.approx(found.std / balance.scale(table.std(axis=0, ddof=1))[0], rel=1e-9)
+        assert found.n_rows == 500
+        assert found.to_dict()["coefficients"] == found.coefficients
+
+
+def test_a_column_and_its_copy_are_equal_and_what_follows_is_not_listed():
+    table = two_balances()
+    table[:, 9] = table[:, 0]
+    assert equations(table, NAMES) == ["a = j", "a = b + c", "e = d + f + g"]
+    table[:, 8] = table[:, 0]
+    assert equations(table, NAMES) == ["a = i", "a = j", "a = b + c", "e = d + f + g"]
+
+
+def test_balances_that_share_a_column_are_found_without_their_combinations():
+    rng = np.random.default_rng(0)
+    b, c, d, e = rng.uniform(0, 1, (4, 500))
+    table = np.column_stack([b + c, b, c, d, e, b + c + d + e]) + 0.002 * rng.standard_normal((500, 6))
+    assert sorted(equations(table, list("abcdef"))) == ["a = b + c", "f = a + d + e"]
+
+
+def test_exact_balances_come_first_although_they_are_longer():
+    table = two_balances()
+    table[:, 4] = table[:, 3] + table[:, 5] + table[:, 6]
+    assert equations(table, NAMES) == ["e = d + f + g", "a = b + c"]
+
+
+def test_a_small_term_is_not_forgotten():
+    table = two_balances(noise=0.0005)
+    table[:, 9] *= 0.02
+    table[:, 0] += table[:, 9]
+    assert "a = b + c + j" in equations(table, NAMES)
+
+
+def test_parts_of_a_whole_have_a_constant():
+    parts = np.random.default_rng(0).dirichlet(np.ones(4), 200)
+    assert equations(parts, list("abcd")) == ["a + b + c + d = 1"]
+    assert equations(100 * parts, list("abcd")) == ["a + b + c + d = 100"]
+
+
+def test_other_scales_with_an_offset_are_found():
+    celsius = np.random.default_rng(0).uniform(0, 100, 300)
+    assert equations(np.column_stack([celsius, 1.8 * celsius + 32]), ["C", "F"]) == ["F = 1.8*C + 32"]
+    (found,) = propose(np.column_stack([celsius, celsius + 273.15]), ["C", "K"])
+    assert LinearConstraint.from_equations(found.equation, outputs=["C", "K"]).b[0] == pytest.approx(-273.15)
+
+
+def test_factors_of_units_are_found():
+    table = two_balances()
+    table[:, 1] *= 1000
+    table[:, 5] *= 60
+    (first, second) = propose(table, NAMES)
+    ratios = {name: c / first.coefficients["a"] for name, c in first.coefficients.items()}
+    assert ratios == pytest.approx({"a": 1.0, "b": -0.001, "c": -1.0})
+    ratios = {name: c / second.coefficients["e"] for name, c in second.coefficients.items()}
+    assert ratios == pytest.approx({"e": 1.0, "d": -1.0, "f": -1 / 60, "g": -1.0})
+
+
+def test_columns_of_very_different_size_are_no_obstacle():
+    scales = np.array([1e10] * 3 + [1e-10] * 4 + [1.0] * 3)
+    found = propose(two_balances() * scales, NAMES)
+    assert [each.equation for each in found] == ["a = b + c", "e = d + f + g"]
+    plain = propose(two_balances(), NAMES)
+    assert [each.relative for each in found] == pytest.approx([each.relative for each in plain], rel=1e-6)
+
+
+def test_large_means_are_no_obstacle():
+    assert equations(two_balances() + 1e8 * np.array([2, 1, 1, 1, 3, 1, 1, 0, 0, 0]), NAMES) == [
+        "a = b + c",
+        "e = d + f + g",
+    ]
+
+
+def test_missing_values_and_sentinels_are_left_out():
+    table = two_balances()
+    rng = np.random.default_rng(1)
+    table[rng.random(table.shape) < 0.02] = np.nan
+    table[3, 1], table[4, 0], table[5, 2] = -9999.0, np.inf, 1e6
+    table[:, 9] = np.nan
+    found = propose(table, NAMES)
+    assert [each.equation for each in found] == ["a = b + c", "e = d + f + g"]
+    complete = np.isfinite(table[:, :3]).all(1) & (np.abs(table[:, :3]) < 100).all(1)
+    assert found[0].n_rows == complete.sum()
+
+
+def test_balances_have_one_of_the_outputs():
+    assert equations(two_balances(), NAMES, outputs=["f", "h"]) == ["e = d + f + g"]
+    assert equations(two_balances(), NAMES, outputs=["h"]) == []
+
+
+def test_at_most_as_many_as_asked_for_and_no_longer_than_asked_for():
+    assert equations(two_balances(), NAMES, most=1) == ["a = b + c"]
+    assert equations(two_balances(), NAMES, max_terms=3) == ["a = b + c"]
+
+
+@settings(max_examples=15)
+@given(st.permutations(range(10)), st.sampled_from([1e-6, 1.0, 1e5]), st.integers(0, 50))
+def test_neither_order_nor_unit_changes_what_is_found(order, scale, seed):
+    table = scale * two_balances(n=60, seed=seed)
+    found = propose(table[:, order], [NAMES[j] for j in order])
+    sets = [frozenset(each.coefficients.items()) for each in found]
+    expected = [{"a": 1.0, "b": -1.0, "c": -1.0}, {"e": 1.0, "d": -1.0, "f": -1.0, "g": -1.0}]
+    assert sets == [frozenset(each.items()) for each in expected]
+
+
+# What is not found
+
+
+def test_nothing_is_found_in_unrelated_columns():
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        n, p = int(rng.integers(12, 80)), int(rng.integers(2, 11))
+        table = rng.standard_normal((n, p)) * 10.0 ** rng.integers(-2, 3, p) + rng.uniform(-5, 5, p)
+        assert equations(table, NAMES[:p]) == [], seed
+
+
+def test_few_rows_give_nothing():
+    assert equations(two_balances(n=11), NAMES) == []
+    assert equations(two_balances(n=10, noise=0.0), NAMES) == []
+    assert equations(two_balances(n=13), NAMES) == ["a = b + c", "e = d + f + g"]
+    assert equations(np.zeros((0, 3)), list("abc")) == []
+    fifteen = np.hstack([two_balances(n=15), np.random.default_rng(1).standard_normal((15, 10))])
+    assert equations(fifteen, [f"c{j}" for j in range(20)]) == []  # fewer rows than columns
+
+
+@pytest.mark.parametrize("table", [np.ones((50, 3)), np.full((50, 3), np.nan), np.zeros((50, 0))])
+def test_empty_and_constant_columns_give_nothing(table):
+    assert equations(table, NAMES[: table.shape[1]]) == []
+
+
+def test_events_too_rare_to_be_sampled_and_numbers_too_large_to_be_squared_are_no_obstacle():
+    table = two_balances(n=30_000)
+    table[:, 7] = 0.0
+    table[1, 7] = 1.0  # every row but this one is 0, and it is not among the 20,000 rows that are looked at
+    assert 1 not in discovery.thinned(len(table))
+    table[:, 8] *= 1e200
+    table[:, 9] *= 1e-200
+    assert equations(table, NAMES) == ["a = b + c", "e = d + f + g"]
+
+
+def test_columns_of_different_units_are_not_added():
+    pytest.importorskip("pint")
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 1, (2, 300))
+    table = np.column_stack([x, x, y, y, x])
+    names = ["U [V]", "I [A]", "W [V]", "Z [mV]", "share"]
+    assert sorted(equations(table, names)) == ["`I [A]` = share", "`U [V]` = share", "`W [V]` = `Z [mV]`"]
+
+
+def test_without_pint_units_are_compared_as_text(monkeypatch):
+    monkeypatch.setattr(units, "_registry", lambda: None)
+    units.read_unit.cache_clear()
+    x, y = np.random.default_rng(0).uniform(0, 1, (2, 300))
+    found = equations(np.column_stack([x, x, x, y]), ["U [V]", "W [V]", "I [A]", "J [A]"])
+    units.read_unit.cache_clear()
+    assert found == ["`U [V]` = `W [V]`"]
+
+
+# Limits
+
+
+def low_rank(p, n=200):
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((n, p // 2)) @ rng.standard_normal((p // 2, p)), [f"c{j}" for j in range(p)]
+
+
+def test_a_search_that_is_cut_short_says_so(monkeypatch):
+    monkeypatch.setattr(discovery, "MOST_WORK", 2000)
+    monkeypatch.setattr(discovery, "MOST_FITS", 100)
+    with pytest.warns(SearchWarning) as caught:
+        assert propose(*low_rank(12)) == []
+    said = [str(warning.message) for warning in caught]
+    assert any("coefficients ±1 were looked for up to 3 terms only, not 6: 12 related columns" in text for text in said)
+    assert any("other coefficients were looked for up to 2 terms only" in text for text in said)
+
+
+def test_a_search_that_found_everything_says_nothing(monkeypatch):
+    monkeypatch.setattr(discovery, "MOST_WORK", 1000)
+    table = two_balances()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert equations(table[:, :3], NAMES[:3]) == ["a = b + c"]
+
+
+def test_a_balance_hides_among_forty_columns():
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((500, 40))
+    table[:, 7] = table[:, 1] - table[:, 20] - table[:, 33] + 0.01 * rng.standard_normal(500)
+    assert equations(table, [f"c{j}" for j in range(40)]) == ["c1 = c7 + c20 + c33"]
+
+
+def test_many_columns_with_balances_throughout_are_searched():
+    # 24 related columns in 8 balances of three: what is left over after them is unrelated, and the search ends early.
+    rng = np.random.default_rng(0)
+    parts = rng.standard_normal((400, 16))
+    table = np.hstack([parts, parts[:, ::2] + parts[:, 1::2]]) + 0.005 * rng.standard_normal((400, 24))
+    found = propose(table, [f"c{j}" for j in range(24)])
+    expected = {frozenset({f"c{16 + k}", f"c{2 * k}", f"c{2 * k + 1}"}) for k in range(8)}
+    assert {frozenset(each.coefficients) for each in found} == expected
+
+
+def test_every_two_proposals_are_independent():
+    found = propose(voltages(0.003), ["SOC", "current", "V", "OCV", "a", "b", "c"])
+    for one, other in itertools.combinations(found, 2):
+        both = np.array(
+            [
+                [each.coefficients.get(n, 0.0) for n in ("SOC", "current", "V", "OCV", "a", "b", "c")]
+                for each in (one, other)
+            ]
+        )
+        assert np.linalg.matrix_rank(both) == 2
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("args", "keywords", "said"),
+    [
+        ((np.zeros((5, 2)), ["a"]), {}, "shape (rows, 1), a column for each name, but got (5, 2)"),
+        ((np.zeros(5), ["a"]), {}, "but got (5,)"),
+        ((np.zeros((5, 2)), ["a", "a"]), {}, "one name each, but got 'a' twice"),
+        (
+            (np.zeros((5, 1)), ["flow"]),
+            {"outputs": ["flov"]},
+            "outputs must be columns, but got 'flov'. Did you mean 'flow'?",
+        ),
+        (
+            (np.zeros((5, 1)), ["a"]),
+            {"max_terms": 1},
+            "max_terms must be at least 2 and most at least 1, but got 1 and 10",
+        ),
+        ((np.zeros((5, 1)), ["a"]), {"most": 0}, "but got 6 and 0"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(args, keywords, said):
+    with pytest.raises(DiscoveryError) as caught:
+        propose(*args, **keywords)
+    assert said in str(caught.value)

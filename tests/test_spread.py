@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from equipoise.diagnosis.spread import centred, certainly_related, fitted_step, quantity, thinned, typical
+
+finite = st.floats(-1e6, 1e6, allow_subnormal=False)
+columns = hnp.arrays(float, st.integers(1, 300), elements=finite)
+
+
+@given(columns)
+def test_the_typical_size_is_the_rms_of_all_but_the_largest_two_percent(values):
+    kept = np.sort(np.abs(values))[: len(values) - len(values) * 2 // 100]
+    assert typical(values) == pytest.approx(np.sqrt(np.mean(kept**2)), rel=1e-12, abs=1e-150)
+
+
+@given(columns, st.sampled_from([1e-150, 1e-3, 1e150]))
+def test_the_typical_size_has_the_unit_of_the_values(values, factor):
+    assert typical(factor * values) == pytest.approx(factor * typical(values), rel=1e-9, abs=1e-300)
+
+
+def test_nothing_has_no_size():
+    assert typical(np.zeros(0)) == typical(np.zeros(9)) == 0.0
+
+
+def test_centred_values_have_a_median_of_zero():
+    assert np.median(centred(np.array([5.0, 1.0, 9.0, 7.0]))) == 0.0
+
+
+def test_a_fitted_step_is_that_of_least_squares_where_all_rows_are_kept():
+    rng = np.random.default_rng(0)
+    z, d = rng.standard_normal((2, 40))
+    assert fitted_step(z, d) == pytest.approx(np.linalg.lstsq(d[:, None], -z, rcond=None)[0][0], rel=1e-12)
+
+
+def test_sentinels_in_residual_and_direction_do_not_move_the_step():
+    rng = np.random.default_rng(0)
+    d = rng.uniform(1, 2, 1000)
+    z = -3.0 * d + 0.01 * rng.standard_normal(1000)
+    z[::200], d[5::250] = 1e6, -9999.0
+    se = 0.01 / np.sqrt(1000 * np.mean(np.square(rng.uniform(1, 2, 1000))))
+    assert abs(fitted_step(z, d) - 3.0) < 6 * se
+
+
+def test_a_direction_of_zeros_gives_no_step():
+    assert fitted_step(np.ones(5), np.zeros(5)) == 0.0
+
+
+@pytest.mark.parametrize("n", [4, 10, 40])
+@pytest.mark.parametrize("slope", [0.0, 0.5, 2.0, 20.0])
+def test_certainty_of_a_correlation_is_that_of_pearson(n, slope):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal(n)
+    y = slope * x + rng.standard_normal(n)
+    expected = 7 * scipy.stats.pearsonr(x, y).pvalue / 2 < scipy.stats.norm.sf(4)
+    assert certainly_related(x, y, looks=7) == expected
+
+
+def test_constant_or_few_values_are_related_to_nothing():
+    assert not certainly_related(np.ones(50), np.arange(50.0))
+    assert not certainly_related(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
+
+
+@given(st.integers(1, 10_000), st.integers(1, 500))
+def test_thinned_rows_are_distinct_in_order_and_reach_from_end_to_end(n_rows, most):
+    rows = thinned(n_rows, most)
+    assert len(rows) == min(n_rows, most)
+    assert rows[0] == 0
+    assert (np.diff(rows) > 0).all()
+    assert rows[-1] == (n_rows - 1 if most > 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0 V"), (0.2345, "0.23 V"), (-0.004, "-0.004 V"), (1234.0, "1200 V"), (2e7, "2e+07 V"), (3e-9, "3e-09 V")],
+)
+def test_numbers_are_written_with_two_digits(value, text):
+    assert quantity(value, "V") == text
+    assert quantity(value) == text.removesuffix(" V")
