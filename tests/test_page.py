@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from equipoise.report import Figure, Page, Section, Table, markdown, number, plus_minus, render
+from equipoise.report import Figure, Listing, Page, Section, Table, markdown, number, plus_minus, render, with_unit
 
 EVIL = "<script>alert('x')</script> & \"quotes\""
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -143,6 +143,29 @@ def test_paragraphs_are_separated_by_empty_lines():
     assert "<p>Two, of 95\N{NO-BREAK SPACE}%.</p>" in html
 
 
+def test_a_number_and_its_percent_sign_stay_on_one_line_everywhere():
+    table, figure = Table("Of 95 %", ["a"], [["b"]]), Figure(SVG, "Of 90 %", "Nothing")
+    html = render(Page("Title", "Of 99 %.", [Section("Title", "Of 50 %.", [table], [figure], ["Of 80 %."])]))
+    assert html.count("\N{NO-BREAK SPACE}%") == 5
+    assert not re.search(r"Of \d\d %", html)
+
+
+def test_a_listing_is_shown_line_by_line_and_not_obeyed():
+    listing = Listing("The <file>", "[model]\n  seed = 1  # <script>")
+    html = render(a_page(listings=[listing]))
+    assert "<pre>[model]\n  seed = 1  # &lt;script&gt;</pre>" in html
+    assert "The &lt;file&gt;" in html
+    assert "The \\<file>\n\n    [model]\n      seed = 1  # <script>\n" in markdown(a_page(listings=[listing]))
+
+
+def test_a_page_has_colours_for_dark_screens_and_paper_stays_white():
+    style = re.search(r"<style>(.*?)</style>", render(a_page()), re.DOTALL)[1]  # type: ignore[index]
+    dark = re.search(r"@media screen and \(prefers-color-scheme: dark\) \{\s*:root \{([^}]*)\}", style)
+    assert dark is not None
+    assert set(re.findall(r"(--\w+):", dark[1])) == set(re.findall(r"(--\w+):", style.split("@media")[0]))
+    assert "@media print" in style
+
+
 def test_a_page_without_figures_and_tables_is_a_page():
     elements = Elements(render(Page("Title", "Lead.", [])))
     assert "table" not in {tag for tag, _ in elements.found}
@@ -200,6 +223,12 @@ def test_a_number_and_its_error_are_right_to_the_errors_digits():
         shown = [value_of(found[name] + (found["power"] or "")) for name in ("mean", "error")]
         assert shown[1] == pytest.approx(error, rel=0.05, abs=0.5 if error > 1 else 0)
         assert shown[0] == pytest.approx(mean, abs=0.06 * error + (0.5 if error > 1 else 0))
+
+
+def test_a_number_and_its_unit_stay_on_one_line():
+    assert with_unit(0.01234, "kg/s") == "0.0123\N{NO-BREAK SPACE}kg/s"
+    assert with_unit(12.34, None, 2) == "12"
+    assert with_unit(math.nan, "V") == "–"
 
 
 @pytest.mark.parametrize("error", [math.nan, math.inf, 0.0, 1e-12])

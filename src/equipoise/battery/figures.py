@@ -6,8 +6,7 @@ results of one seed or more. Axes and text have the colour of the text around th
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,55 +16,22 @@ from scipy.ndimage import gaussian_filter1d
 from equipoise.battery.published import KEYS, NAMES, Runs, kl_from
 from equipoise.battery.results import MODELS, VOLTAGES, Results, Tolerance
 from equipoise.battery.tabulation import symbol
-from equipoise.report.page import SUPERSCRIPTS, Figure
+from equipoise.report.charts import INK, QUIET, TERMS, area, legend, log_normal, powers_of_ten, stacked_terms
+from equipoise.report.charts import svg as _svg
+from equipoise.report.page import Figure
 from equipoise.tolerance import TolerancePrior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
 Arrays = Mapping[str, Mapping[str, NDArray]]  # by model, then by name
 Array = NDArray[np.float64]
 
 COLORS = {"bnn": "#D55E00", "paper": "#B0529F", "equipoise": "#1A80BB"}  # told apart by the colour-blind, on dark too
-INK, QUIET = "#1c2126", "#8a939c"
-WIDTH = 4.8  # inches
-STYLE: dict[Any, Any] = {
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.labelsize": 9,
-    "axes.linewidth": 0.7,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 9.5,
-    "axes.unicode_minus": True,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "legend.handlelength": 1.3,
-    "lines.linewidth": 1.4,
-    "path.simplify_threshold": 0.3,
-    "svg.fonttype": "none",
-    "text.color": INK,
-    "xtick.color": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.color": INK,
-    "ytick.labelsize": 8.5,
-}
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
 MOST_POINTS = 150  # of a curve
 BANDWIDTH = 0.06  # decades, of the smoothed histograms
-TERMS = {  # of the ledger, with the sign they enter with, and colours of Okabe and Ito, and of Tol
-    "aleatoric": (1, "#E69F00"),
-    "sensor": (1, "#999933"),
-    "epistemic": (1, "#56B4E9"),
-    "shift": (1, "#009E73"),
-    "interaction": (1, "#CC79A7"),
-    "reduction": (-1, "#8877CC"),
-}
 BALANCE_UNITS = {"voltage": "V", "heat": "W/m³"}
 CURVES = {"V": ("V [V]", "mV", 1000.0), "Q_rev": ("Q_rev [W/m³]", "W/m³", 1.0)}
 
@@ -98,8 +64,8 @@ def training(arrays: Arrays) -> dict[str, Figure]:
             epoch, excess = _held_out_excess(arrays[model])
             ax.plot(epoch, excess, color=COLORS[model], label=NAMES[model], lw=1.1)
         ax.set(yscale="log", xlabel="epoch", ylabel="nats per row above the best")
-        _powers_of_ten(ax.yaxis)
-        _legend(canvas)
+        powers_of_ten(ax.yaxis)
+        legend(canvas)
 
     caption = "Held-out negative log-likelihood over the epochs on the ELBO, above the best of each model."
     alt = "Lines of held-out loss that fall over the epochs, one for each of the three models."
@@ -121,12 +87,12 @@ def _violations(arrays: Arrays, balance: str, unit: str) -> Figure:
         for ax, (kind, title) in zip(axes, kinds.items(), strict=True):
             for model in MODELS:
                 size, density = log_density(arrays[model], kind, balance)
-                _area(ax, size, density, model, label=NAMES[model])
+                area(ax, size, density, COLORS[model], label=NAMES[model])
             ax.set(xscale="log", ylim=(0, None), yticks=[], title=title)
             ax.tick_params(labelbottom=True)
-            _powers_of_ten(ax.xaxis)
+            powers_of_ten(ax.xaxis)
         axes[-1].set_xlabel(f"|residual| of the {balance} balance [{unit}]")
-        _legend(canvas)
+        legend(canvas)
 
     alt = (
         f"Densities of the absolute residual of the {balance} balance on a logarithmic axis, for the three models. "
@@ -181,7 +147,7 @@ def _calibration(arrays: Arrays, name: str, outputs: slice) -> Figure:
             ax.plot(100 * levels, excess, color=COLORS[model], lw=0.6, alpha=0.55)
             ax.plot(100 * levels, excess.mean(1), color=COLORS[model], lw=2, label=NAMES[model])
         ax.set(xlabel="nominal level [%]", ylabel="coverage − level [points]", xlim=(0, 100), title=name.capitalize())
-        _legend(canvas)
+        legend(canvas)
 
     caption = (
         f"Coverage of central intervals of the {name} minus their nominal level; thin lines are single outputs, thick "
@@ -208,7 +174,7 @@ def _curves(arrays: Arrays, key: str) -> Figure:
         top.set_title("Truth", fontsize=8.5, pad=2)
         top.legend(fontsize=7.5, handlelength=2.2)
         below[-1].set_xlabel("state of charge")
-        _legend(canvas, below[-1])
+        legend(canvas, below[-1])
 
     caption = (
         f"{symbol(key)} of {len(chosen)} discharges over the state of charge, and below, for each, predictive means "
@@ -239,7 +205,7 @@ def _deviations(ax: Axes, arrays: Arrays, rows: NDArray[np.intp], column: int, f
     ax.plot(soc, factor * (measured - truth), ".", ms=2.4, mew=0, color=QUIET, zorder=3)
     for model in MODELS:
         mean, lower, upper = (factor * (arrays[model][n][rows, column] - truth) for n in ("mean", "lower", "upper"))
-        _area(ax, np.r_[soc, soc[::-1]], np.r_[lower, upper[::-1]], model, lw=0.5)
+        area(ax, np.r_[soc, soc[::-1]], np.r_[lower, upper[::-1]], COLORS[model], lw=0.5)
         ax.plot(soc, mean, color=COLORS[model], lw=1.1, label=NAMES[model])
 
 
@@ -260,7 +226,7 @@ def pit(runs: Runs) -> dict[str, Figure]:
             ax.set(title=symbol(key), xlim=(0, 1), xticks=[0, 0.5, 1])
         low, high = axes[0].get_ylim()
         axes[0].set_ylim(min(low, 0.7), max(high, 1.3))
-        _legend(canvas, axes[0])
+        legend(canvas, axes[0])
 
     caption = (
         "Histograms of F(y), the predictive distribution function at the measured value, relative to even ones. Humps "
@@ -293,8 +259,8 @@ def noise(runs: Runs) -> dict[str, Figure]:
         ax.grid(axis="x", color=QUIET, alpha=0.25, lw=0.5)
         low, high = ax.get_xlim()
         ax.set_xlim(min(low, 0.45), max(high, 2.2))
-        _powers_of_ten(ax.xaxis, (1.0, 2.0, 5.0) if high < 100 * low else (1.0,))
-        _legend(canvas)
+        powers_of_ten(ax.xaxis, (1.0, 2.0, 5.0) if high < 100 * low else (1.0,))
+        legend(canvas)
 
     caption = "Observation noise that each model learned, over the noise that was added; the band is ± 10 %."
     alt = "Dots of learned over true noise for each output and model on a logarithmic axis, with a line at 1."
@@ -311,20 +277,9 @@ def _ledger(runs: Runs, model: str) -> Figure:
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        places = np.arange(len(KEYS))[::-1]
-        right, left = np.zeros(len(KEYS)), np.zeros(len(KEYS))
-        for name, (_, color) in TERMS.items():
-            part = np.array(shares[name])
-            start = np.where(part >= 0, right, left)
-            ax.barh(places, part, left=start, color=color, label=name, height=0.68)
-            right, left = right + part.clip(0), left + part.clip(None, 0)
-        ax.plot(right + left, places, "D", ms=4, mec=INK, mfc="white", mew=0.9, label="total")
-        ax.axvline(0, color=INK, lw=0.7)
-        ax.set(
-            xlabel="share of the terms that add variance", title=NAMES[model], xlim=(min(left.min(), 0) - 0.03, 1.03)
-        )
-        ax.set_yticks(places, [symbol(key) for key in KEYS])
-        _legend(canvas, columns=4)
+        stacked_terms(ax, [symbol(key) for key in KEYS], shares)
+        ax.set_title(NAMES[model])
+        legend(canvas, columns=4)
 
     caption = (
         f"Where the variance of measured values comes from, {NAMES[model]}: terms to the right add to it, terms to the "
@@ -353,14 +308,14 @@ def _tolerance(runs: Runs, balance: str, unit: str) -> Figure:
         for model in ("paper", "equipoise"):
             prior = _prior(runs[0], model, balance)
             if prior is not None:
-                _area(ax, *_log_normal(*prior), model, lw=0, label=f"{NAMES[model]}, prior")
+                area(ax, *log_normal(*prior), COLORS[model], lw=0, label=f"{NAMES[model]}, prior")
             for number, run in enumerate(runs):
                 learned = _learned(run, model, balance)
                 label = f"{NAMES[model]}, posterior" if number == 0 else None
-                ax.plot(*_log_normal(learned.mu_rho, learned.sigma_rho), color=COLORS[model], label=label)
+                ax.plot(*log_normal(learned.mu_rho, learned.sigma_rho), color=COLORS[model], label=label)
         ax.set(xscale="log", yticks=[], ylim=(0, None), xlabel=f"tolerance √r of the {balance} balance [{unit}]")
-        _powers_of_ten(ax.xaxis)
-        _legend(canvas, columns=2)
+        powers_of_ten(ax.xaxis)
+        legend(canvas, columns=2)
 
     verdicts = ", ".join(f"{NAMES[m]} “{_learned(runs[0], m, balance).verdict}”" for m in ("paper", "equipoise"))
     caption = f"Prior and posterior of the tolerance of the {balance} balance; verdicts: {verdicts}."
@@ -379,54 +334,3 @@ def _prior(run: Results, model: str, balance: str) -> tuple[float, float] | None
     mean, learned = prior.mean + 2 * np.log(scale).item(), _learned(run, model, balance)
     kl = kl_from(mean, prior.std, learned.mu_rho, learned.sigma_rho) if learned.sigma_rho > 0 else np.nan
     return (mean, prior.std) if np.isclose(kl, learned.kl, rtol=0.02, atol=1e-3) else None
-
-
-def _log_normal(mean: float, std: float) -> tuple[Array, Array]:
-    """√r, and the density of its logarithm, for ρ with this mean and standard deviation."""
-    z = np.linspace(-3.5, 3.5, 121)
-    return np.exp(0.5 * (mean + std * z)), np.exp(-0.5 * z**2) / max(std, 1e-6)
-
-
-# --- Parts ------------------------------------------------------------------------------------------------------------
-
-
-def _svg(name: str, height: float, draw: Callable[[Canvas], None]) -> str:
-    """Draw on a new canvas; the same drawing always gives the same text."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure as Canvas
-
-    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
-        canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
-        draw(canvas)
-        file = io.StringIO()
-        unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        canvas.savefig(file, format="svg", transparent=True, metadata=unsaid)
-    text = file.getvalue()
-    text = text[text.index("<svg") :].replace(INK, "currentColor")
-    return text.replace("<svg ", f'<svg style="color: {INK}; background: #ffffff" ', 1)
-
-
-def _area(ax: Axes, x: Array, y: Array, model: str, **look: Any) -> None:
-    """A polygon in a model's colour, its inside pale."""
-    ax.fill(x, y, fc=(COLORS[model], 0.18), ec=COLORS[model], **look)
-
-
-def _legend(canvas: Canvas, ax: Axes | None = None, columns: int = 4) -> None:
-    """Above all axes, from the labels of one of them."""
-    handles, labels = (ax or canvas.axes[0]).get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, borderaxespad=0.1)
-
-
-def _powers_of_ten(axis: Axis, steps: Sequence[float] = (1.0,)) -> None:
-    """Labels of a logarithmic axis as plain text, at these steps within a decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(subs=steps))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _on_log_axis(value)))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _on_log_axis(value: float) -> str:
-    if 0.01 <= value <= 100:
-        return f"{value:g}"
-    return "10" + str(round(np.log10(value))).translate(SUPERSCRIPTS)

@@ -20,6 +20,7 @@ REFERENCE = re.compile(r"url\(#([^)]+)\)")
 FIXED_POINT = range(-3, 6)  # exponents of numbers that are written without a power of ten,
 FIXED_POINT_WITH_ERROR = range(-2, 6)  #   and of those with an error, which need more digits
 MOST_DIGITS = 6  # of a number with an error
+SPACE = "\N{NO-BREAK SPACE}"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -91,6 +92,31 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """Text that is shown line by line as it is, such as a file.
+
+    Args:
+        caption: What it is.
+        text: Its lines.
+    """
+
+    caption: str
+    text: str
+
+    def to_markdown(self) -> str:
+        """The caption, and the text indented below it.
+
+        Example:
+            >>> print(Listing("Job", "seed = 1\\n[model]").to_markdown())
+            Job
+            <BLANKLINE>
+                seed = 1
+                [model]
+        """
+        return "\n".join([_escaped(self.caption), "", *(f"    {line}" for line in self.text.splitlines())])
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a page.
 
@@ -100,6 +126,7 @@ class Section:
         tables: Shown after the text.
         figures: Shown after the tables, beside each other where there is room.
         notes: Remarks at the end, in small print.
+        listings: Shown last.
     """
 
     title: str
@@ -107,6 +134,7 @@ class Section:
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
+    listings: Sequence[Listing] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +167,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"paragraphs": _paragraphs, "inline": _inline}
+    environment.filters |= {"paragraphs": _paragraphs, "inline": _inline, "unbroken": _unbroken}
     return environment.get_template("page.html.jinja").render(page=page) + "\n"
 
 
@@ -150,6 +178,7 @@ def markdown(page: Page) -> str:
         parts += [f"## {_escaped(section.title)}", _escaped(section.text)]
         parts += [table.to_markdown() for table in section.tables]
         parts += [_escaped(note) for note in section.notes]
+        parts += [listing.to_markdown() for listing in section.listings]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -172,6 +201,16 @@ def number(value: float, digits: int = 3) -> str:
     if power not in FIXED_POINT:
         return _signed(mantissa) + _power_of_ten(power)
     return _signed(f"{float(f'{mantissa}e{power}'):,.{max(digits - 1 - power, 0)}f}")
+
+
+def with_unit(value: float, unit: str | None, digits: int = 3) -> str:
+    """A number and its unit, if it has one, on one line.
+
+    Example:
+        >>> print(with_unit(0.01234, "V"), with_unit(2.0, None), with_unit(float("nan"), "V"))
+        0.0123 V 2.00 –
+    """
+    return f"{number(value, digits)}{SPACE}{unit}" if unit and not math.isnan(value) else number(value, digits)
 
 
 def plus_minus(mean: float, error: float) -> str:
@@ -202,9 +241,13 @@ def _signed(text: str) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Parts between empty lines; a number and its % are kept on one line."""
-    parts = [part.strip().replace(" %", "\N{NO-BREAK SPACE}%") for part in re.split(r"\n\s*\n", text)]
-    return [part for part in parts if part]
+    """Parts between empty lines."""
+    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def _unbroken(text: str) -> str:
+    """A number and its % are kept on one line."""
+    return text.replace(" %", f"{SPACE}%")
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
