@@ -82,8 +82,7 @@ def test_without_sensors_the_network_starts_with_all_of_the_scatter(likelihood):
     rows = scattered(fit_error=0.3, sensor_std=0.01)
     values = start(model_of(sensor=None, likelihood=likelihood), rows)
     np.testing.assert_allclose(values["v"], residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
-    prior = math.exp(TolerancePrior().mean)
-    np.testing.assert_allclose(values["r"], 1e-4 if likelihood is joint else prior, rtol=0.05)
+    np.testing.assert_allclose(values["r"], 1e-4, rtol=0.05)
 
 
 def test_the_scatter_of_a_balance_is_about_its_mean_and_over_rows_that_have_all_of_it():

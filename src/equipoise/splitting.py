@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, Rows
 
 LEFT = 0.05  # share of a scatter that its likely cause does not get, so that nothing starts at zero
@@ -25,13 +24,12 @@ def split_residuals(model: ConstrainedBNN, rows: Rows, validation: Rows | None =
         f_j = min_k z_k / Σ_i B_ki² s_i²  over balances of j,  at most 0.95
         w_j = f_j s_j²,   v = s² − w,   r_k = max(z_k − Σ_j B_kj² w_j, 0.05 z_k)        (Z5)
 
-    Tolerances start at their prior's median where that is smaller, and always under the paper's likelihood, which knows
-    no sensors; given sensors keep what is given.
+    Tolerances start at their prior's median where that is smaller; given sensors keep what is given.
     """
     both = [rows] if validation is None or len(validation) == 0 else [rows, validation]
     var = torch.stack([residual_var(model.network.at_means(part.x).mean, part.y) for part in both]).amax(0)
     var = var.clamp_min(1e-8)
-    if model.conditioning is not None and model.likelihood is joint:
+    if model.conditioning is not None:
         var = var - _start_balances(model, rows, var)
     model.network.set_variance_head(var.to(model.network.posterior.loc.dtype))
 
