@@ -46,7 +46,7 @@ format: $(STAMP) ## format the code and repair what the linter can
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
-bench: $(STAMP) ## time the algebra, a training step and prediction beside their peers
+bench: $(STAMP) ## time the algebra, a training step, prediction and streaming beside their peers
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 figure: $(STAMP) ## draw the figure in the README again
