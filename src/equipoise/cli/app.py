@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
 from equipoise.cli import check, evaluate, export, fit, info, init, predict, report, tune
-from equipoise.cli.screen import problem
+from equipoise.cli.screen import problem, say_what_can_be_said
 
 INTERRUPTED = 130
 
@@ -19,7 +20,6 @@ app = typer.Typer(
     help="Bayesian neural networks that obey known balances: from a table and a few equations to a model.",
     epilog="A first model: equipoise init data.csv, edit data.toml, then check, fit, predict and report. "
     "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 130 interrupted.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -27,17 +27,18 @@ for command in (init, check, fit, predict, evaluate, report, info, tune, export)
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         from importlib.metadata import version
 
         typer.echo(f"equipoise {version('equipoise')}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and end.")
     ] = False,
@@ -45,22 +46,31 @@ def _options(
     pass
 
 
+@cache
+def _commands() -> Any:
+    """All commands, put together once; called as it is, `app` would also replace the hook for uncaught exceptions."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command line and return its exit code.
+    """Run a command line and return its exit code; without any words it shows the help.
 
     Args:
         arguments: Without the program's name; those of the process by default.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    say_what_can_be_said()
     try:
-        return int(app(arguments, prog_name="equipoise", standalone_mode=False) or 0)
+        return int(_commands()(arguments, prog_name="equipoise", standalone_mode=False) or 0)
+    except SystemExit as ended:  # after shell completion
+        return int(ended.code or 0)
     except TyperException as error:  # of the line itself: an unknown command, a missing argument
         problem(getattr(error, "format_message", lambda: str(error))())
         return 2
     except (KeyboardInterrupt, typer.Abort):
         problem("interrupted")
         return INTERRUPTED
-    except (ValueError, OSError, RuntimeError) as error:  # what the library raises for input that it cannot use
+    except (ValueError, OSError, RuntimeError, ImportError) as error:  # raised for what cannot be used or is missing
         if "--debug" in arguments:
             traceback.print_exc()
         problem(str(error))

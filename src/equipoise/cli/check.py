@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,12 +30,8 @@ def run(
     from equipoise.job import Job
 
     described = Job.load(job)
-    constraint = described.constraint()
-    rows = rows_of_job(described)
-    if constraint is None:
-        say(f"{job} has no balances; equipoise init finds those that hide in the data.")
-        return
-    found = diagnosis_of(described, rows)
+    described.constraint()  # complains of the job before the table is read
+    found = diagnosis_of(described, rows_of_job(described))
     if json:
         as_json(found.to_dict())
     else:
@@ -43,31 +41,45 @@ def run(
 
 
 def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
-    """What the data say of the balances of a job; there must be some."""
+    """What the data say of the balances of a job, if it has any, and what is the matter with its table."""
     from equipoise.diagnosis import diagnose
 
-    constraint: Any = job.constraint()
-    return diagnose(
-        constraint,
-        rows.X[list(constraint.columns)].to_numpy(),
-        rows.Y.to_numpy(),
-        sensor_std=job.sensor_std,
-        candidates=rows.others,
-    )
+    constraint = job.constraint()
+    if constraint is None:
+        found = _without_balances(job, rows)
+    else:
+        X, Y = rows.X[list(constraint.columns)].to_numpy(), rows.Y.to_numpy()
+        found = diagnose(constraint, X, Y, sensor_std=job.sensor_std, candidates=rows.others)
+    return dataclasses.replace(found, warnings=(*_few_rows(job, rows), *found.warnings))
 
 
-def few_rows(job: Job, rows: RowsOfTable) -> str | None:
-    """A remark on tables too small to learn from."""
-    if len(rows.Y) >= len(job.outputs):
-        return None
-    return f"'{job.data.name}' has {len(rows.Y)} rows for {len(job.outputs)} outputs: too few to learn from."
+def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
+    from equipoise.diagnosis import Diagnosis
+    from equipoise.diagnosis.columns import duplicated_rows, in_words, look_at_column
+    from equipoise.diagnosis.diagnosis import LISTED
+
+    n_rows, table = len(rows.Y), {**rows.X, **rows.Y}
+    roles = {"input": job.inputs, "known": job.known, "output": job.outputs}
+    named = ((name, role) for role, names in roles.items() for name in names)
+    columns = tuple(look_at_column(name, role, table[name].to_numpy()) for name, role in named)
+    repeated = duplicated_rows([column.to_numpy() for column in table.values()])
+    warnings = tuple(text for column in columns for text in in_words(column, n_rows))
+    return Diagnosis((), columns, n_rows, len(repeated), tuple(map(int, repeated[:LISTED])), None, warnings)
+
+
+def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
+    if len(rows.Y) < len(job.outputs):
+        yield f"'{job.data.name}' has {len(rows.Y)} rows for {len(job.outputs)} outputs: too few to learn from."
 
 
 def _show(found: Diagnosis) -> None:
     from equipoise.job.drafting import toml_line
 
     header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", "in line"]
-    table(f"{found.n_rows} rows", header, [_line(balance) for balance in found.balances], left=3)
+    if found.balances:
+        table(f"{found.n_rows} rows", header, [_line(balance) for balance in found.balances], left=3)
+    else:
+        say("The job has no balances; equipoise init finds those that hide in the data.")
     for balance in found.balances:
         say(f"{balance.name}: {balance.equation}")
         say(f"  {balance.verdict}: {balance.reason}")

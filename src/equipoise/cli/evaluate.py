@@ -26,8 +26,10 @@ def run(
     Rows that the model was trained on flatter it.
     """
     from equipoise import artifact
+    from equipoise.cli.device import check_device
     from equipoise.cli.rows import rows_for_model
 
+    check_device(device)
     loaded = artifact.load(model, device)
     rows = rows_for_model(loaded, data)
     scores = scores_of_outputs(loaded, rows.X, rows.Y)

@@ -15,12 +15,15 @@ def run(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="By default model.pt2 beside it.")] = None,
     draws: Annotated[int, typer.Option(help="Posterior draws that it averages over.", min=1)] = 50,
 ) -> None:
-    """Write a program that needs torch only: torch.export.load(FILE).module()(x) gives mean and std.
+    """Write a program that predicts mean and std with torch alone.
 
-    x holds inputs, then known columns, in their own units and in the model's order, one row each, as float64.
+    torch.export.load(FILE).module()(x) gives both. x holds inputs, then known columns, in their own units and in the
+    model's order, one row each, as float64.
     """
     from equipoise import artifact, deployment
+    from equipoise.cli.rows import check_output
 
     target = output or model.with_suffix(".pt2")
+    check_output(target, model)
     deployment.export(artifact.load(model), target, draws)
     say(f"{target}: mean and std of {', '.join(artifact.describe(model).columns.outputs)}")

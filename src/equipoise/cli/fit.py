@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,58 +40,97 @@ def run(
 
     A fit that is cut short keeps a checkpoint (….ckpt) and goes on with --resume to the very same model.
     """
+    from equipoise import artifact
+    from equipoise.cli.check import diagnosis_of
+    from equipoise.cli.rows import check_output, fingerprint, rows_of_job
     from equipoise.job import Job
 
     described = Job.load(job)
-    target = output or job.with_suffix(".safetensors")
-    files = _Files(target)
+    files = _Files(output or job.with_suffix(".safetensors"))
+    check_output(files.target, job, described.data)
     files.check(resume, anew)
-    from equipoise.cli.rows import fingerprint, rows_of_job
-
     rows = rows_of_job(described)
-    _warn(described, rows)
-    overrides: dict[str, Any] = dict(QUICK) if quick else {}
-    overrides |= {"random_state": seed} if seed is not None else {}
-    overrides |= {"device": device} if device is not None else {}
-    model = described.estimator(checkpoint=files.checkpoint, verbose=is_watched(), **overrides)
-    X = rows.X[list(described.x_columns)]
-    start = time.perf_counter()
-    with _recording(files.history, tensorboard, resume) as record:
-        try:
-            model.fit(X, rows.Y, callback=record)
-        except KeyboardInterrupt:
-            say(f"Interrupted. Go on with: equipoise fit {job} -o {target} --resume")
-            raise
+    for warning in diagnosis_of(described, rows).warnings:
+        remark(warning)
+    model = _estimator(described, files, seed, quick, device)
+    start, X = time.perf_counter(), rows.X[list(described.x_columns)]
+    with _kept(files, _again(job, files.target, seed, quick)), _recording(files.running, tensorboard) as record:
+        files.start(anew)
+        model.fit(X, rows.Y, callback=record)
     seconds = time.perf_counter() - start
     scores = _scores(model, X, rows)
     notes = {"data": described.data.name, "data_sha256": fingerprint(described.data), "rows": len(X), "quick": quick}
-    from equipoise import artifact
-
-    artifact.save(model, target, job=described.text, notes=notes | _flat(scores))
+    artifact.save(model, files.target, job=described.text, notes=notes | _flat(scores))
     files.finish(model)
-    _summarise(model, scores, target, files, seconds, quick)
+    _summarise(model, scores, files, seconds, quick)
+
+
+def _estimator(job: Job, files: _Files, seed: int | None, quick: bool, device: str | None) -> ConstrainedBNNRegressor:
+    from equipoise.cli.device import check_device
+
+    overrides: dict[str, Any] = dict(QUICK) if quick else {}
+    overrides |= {"random_state": seed} if seed is not None else {}
+    overrides |= {"device": device} if device is not None else {}
+    model = job.estimator(checkpoint=files.checkpoint, verbose=is_watched(), **overrides)
+    check_device(model.device)
+    return model
+
+
+def _again(job: Path, target: Path, seed: int | None, quick: bool) -> str:
+    """The command that goes on with a fit.
+
+    Example:
+        >>> _again(Path("my cell.toml"), Path("cell.safetensors"), 3, False)
+        "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3 --resume"
+    """
+    options = [*(["--seed", str(seed)] if seed is not None else []), *(["--quick"] if quick else [])]
+    return shlex.join(["equipoise", "fit", str(job), "-o", str(target), *options, "--resume"])
 
 
 class _Files:
-    """The files of a fit: model, checkpoint, history."""
+    """The files of a fit: model and history, which appear together when it is done; checkpoint and running history."""
 
     def __init__(self, target: Path):
         self.target = target
-        self.checkpoint = target.with_name(f"{target.name}.ckpt")
-        self.history = target.with_name(f"{target.stem}.run.jsonl")
+        self.checkpoint = target.parent / f"{target.name}.ckpt"
+        self.history = target.parent / f"{target.stem}.run.jsonl"
+        self.running = target.parent / f"{target.stem}.run.jsonl.part"
 
     def check(self, resume: bool, anew: bool) -> None:
         from equipoise.description import ArtifactError
 
+        if resume and anew:
+            raise ArtifactError("--resume and --anew exclude each other, but got both. Leave one of them out.")
         if not self.target.parent.is_dir():
             raise ArtifactError(f"The folder of '{self.target}' must exist, but got none. Make it first.")
         if self.target.is_dir():
             raise ArtifactError(f"The model's file must not be a folder, but got '{self.target}'. Give a file name.")
-        if anew:
-            self.checkpoint.unlink(missing_ok=True)
-        elif self.checkpoint.exists() and not resume:
+        self._check_writable()
+        if self.checkpoint.exists() and not (resume or anew):
             advice = "Add --resume to go on with it, or --anew to start again."
             raise ArtifactError(f"'{self.checkpoint}' is there from a fit that was cut short. {advice}")
+        if resume and not self.checkpoint.exists():
+            remark(f"there is no '{self.checkpoint}' to go on from: the fit starts from its beginning.")
+
+    def _check_writable(self) -> None:
+        """Now, not after hours of training."""
+        from equipoise.description import ArtifactError
+
+        try:
+            with tempfile.TemporaryFile(dir=self.target.parent):
+                pass
+        except OSError as error:
+            rule = f"The folder of '{self.target}' must be writable, but got: {error.strerror or error}"
+            raise ArtifactError(f"{rule}. Give another place with -o.") from error
+
+    def start(self, anew: bool) -> None:
+        if anew:
+            self.checkpoint.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """A running history is of use only together with a checkpoint."""
+        if not self.checkpoint.exists():
+            self.running.unlink(missing_ok=True)
 
     def finish(self, model: ConstrainedBNNRegressor) -> None:
         """The whole history, also of a fit that was resumed; the checkpoint has done its service."""
@@ -96,29 +138,54 @@ class _Files:
 
         text = "".join(json.dumps(record) + "\n" for record in model.history_.epochs)
         write(self.history, lambda file: file.write(text.encode()))
+        self.running.unlink(missing_ok=True)
         self.checkpoint.unlink(missing_ok=True)
 
 
-class _recording:  # noqa: N801
-    """Appends each epoch to the history file while training runs, and to TensorBoard's if asked for."""
+@contextmanager
+def _kept(files: _Files, again: str) -> Iterator[None]:
+    """Says what is left of a fit that is cut short."""
+    from equipoise.description import ArtifactError
 
-    def __init__(self, history: Path, folder: Path | None, resume: bool):
-        self.history, self.mode = history, "a" if resume else "w"
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"Go on with: {again}" if files.checkpoint.exists() else "Nothing is kept: no checkpoint was due yet."
+        say(f"Interrupted. {kept}")
+        raise
+    except OSError as error:
+        raise ArtifactError(f"The fit of '{files.target}' cannot be kept: {error.strerror or error}.") from error
+    finally:
+        files.tidy()
+
+
+class _recording:  # noqa: N801
+    """Writes down each epoch while training runs, and for TensorBoard if asked for."""
+
+    def __init__(self, path: Path, folder: Path | None):
+        self.path, self.begun = path, False
         self.board = None if folder is None else _board(folder)
 
     def __enter__(self) -> Callable[[dict], None]:
-        self.file = open(self.history, self.mode, encoding="utf-8", buffering=1)
         return self._record
 
     def _record(self, record: dict) -> None:
-        self.file.write(json.dumps(record) + "\n")
+        if not self.begun:
+            self._begin(record["epoch"])
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
         if self.board is not None:
             for name, value in record.items():
                 if isinstance(value, float):
                     self.board.add_scalar(name, value, record["epoch"])
 
+    def _begin(self, epoch: int) -> None:
+        """Keep earlier epochs only: those since the last checkpoint of a fit that was cut short are run once more."""
+        lines = self.path.read_text("utf-8").splitlines(keepends=True) if epoch and self.path.exists() else []
+        self.path.write_text("".join(lines[:epoch]), "utf-8")
+        self.begun = True
+
     def __exit__(self, *exception: object) -> None:
-        self.file.close()
         if self.board is not None:
             self.board.close()
 
@@ -133,17 +200,6 @@ def _board(folder: Path) -> Any:
             "--tensorboard needs TensorBoard, but it is not installed. pip install tensorboard"
         ) from None
     return SummaryWriter(str(folder))
-
-
-def _warn(job: Job, rows: RowsOfTable) -> None:
-    """What check would say, in short."""
-    from equipoise.cli.check import diagnosis_of, few_rows
-
-    if (text := few_rows(job, rows)) is not None:
-        remark(text)
-    if job.balances:
-        for warning in diagnosis_of(job, rows).warnings:
-            remark(warning)
 
 
 def _scores(model: ConstrainedBNNRegressor, X: Any, rows: RowsOfTable) -> dict[str, dict[str, float]]:
@@ -174,19 +230,17 @@ def scores_in(notes: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     return scores
 
 
-def _summarise(
-    model: ConstrainedBNNRegressor, scores: dict, target: Path, files: _Files, seconds: float, quick: bool
-) -> None:
+def _summarise(model: ConstrainedBNNRegressor, scores: dict, files: _Files, seconds: float, quick: bool) -> None:
     from equipoise.cli.evaluate import show_scores
 
     if scores:
         show_scores(f"{len(model.held_out_)} rows held out to decide when to stop", scores)
     show_tolerances(model.tolerances_.reset_index().to_dict("records"))
-    epochs = model.history_.epochs
-    say(f"{len(epochs)} epochs in {seconds:.0f} s; kept that of epoch {model.history_.best_epoch}.")
+    epochs, best = model.history_.epochs, model.history_.best_epoch
+    say(f"{len(epochs)} epochs in {seconds:.0f} s; kept the state of {f'epoch {best}' if best >= 0 else 'the last'}.")
     if quick:
         remark("--quick is for a first look; fit without it for results.")
-    say(f"Written: {target}, {files.history}")
+    say(f"Written: {files.target}, {files.history}")
 
 
 def show_tolerances(balances: list[dict[str, Any]]) -> None:

@@ -26,7 +26,7 @@ def run(
     inputs: Columns = [],  # noqa: B006
     outputs: Columns = [],  # noqa: B006
     known: Columns = [],  # noqa: B006
-    force: Annotated[bool, typer.Option(help="Replace a job file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a job file that is there.")] = False,
 ) -> None:
     """Write a commented job file for a table, with balances found in the data.
 
@@ -34,13 +34,14 @@ def run(
     accident. Example: equipoise init cell.csv --inputs "Current [A],SOC" --outputs "Voltage [V],OCV [V]"
     """
     from equipoise import tables
+    from equipoise.cli.rows import check_output, header_of
     from equipoise.job import JobError, draft
 
     target = output or data.with_name(f"{data.name.split('.')[0]}.toml")
+    check_output(target, data)
     if target.exists() and not force:
         raise JobError(f"'{target}' is there already. Give another name with -o, or --force to replace it.")
-    table = tables.read(data)
-    names = tuple(map(str, table.columns))
+    names, table = header_of(data), tables.read(data)
     chosen = {
         place: _split(said, names) for place, said in (("inputs", inputs), ("outputs", outputs), ("known", known))
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,8 +28,10 @@ def run(
     measured: Annotated[
         bool, typer.Option("--measured", help="Of what sensors will show, instead of the true values.")
     ] = False,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.", min=0.0, max=1.0)] = 0.95,
-    samples: Annotated[int, typer.Option(help="So many joint draws instead, one line for each row and draw.")] = 0,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    samples: Annotated[
+        int, typer.Option(help="So many joint draws instead, one line for each row and draw.", min=0)
+    ] = 0,
     ledger: Annotated[bool, typer.Option("--ledger", help="Add the parts of each variance.")] = False,
     device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
 ) -> None:
@@ -40,12 +42,16 @@ def run(
     be trusted.
     """
     from equipoise import artifact
+    from equipoise.cli.device import check_device
+    from equipoise.cli.rows import check_output
     from equipoise.description import ArtifactError
 
     if not 0 < level < 1:
-        raise ArtifactError(f"--level must be between 0 and 1, but got {level}.")
-    if output.resolve() == data.resolve():
-        raise ArtifactError(f"--output must not be the table that is read, but got '{output}'. Give another name.")
+        raise ArtifactError(f"--level must be between 0 and 1, but got {level}. Use 0.95 for 95 %.")
+    if samples and ledger:
+        raise ArtifactError("--ledger must go without --samples, but got both. The ledger is one of means, not draws.")
+    check_output(output, model, data)
+    check_device(device)
     loaded = artifact.load(model, device)
     n_rows = _write(output, _pieces(loaded, data, samples), measured, level, samples, ledger)
     say(f"{output}: {n_rows} rows")
@@ -72,13 +78,14 @@ def _pieces(model: Any, data: Path, samples: int) -> Iterator[tuple[pd.DataFrame
     import pandas as pd
 
     from equipoise import tables
+    from equipoise.cli.rows import in_kind
     from equipoise.report.evidence import input_names
 
     names = list(input_names(model))
     rows = CHUNK if not samples else max(64, min(CHUNK, SAMPLED // (samples * len(model.output_names_)) // 64 * 64))
     for frame in tables.chunks(data, rows, text=True):
         X = pd.DataFrame(tables.numbers(frame, names, data, missing_ok=False), columns=names)
-        p = model.predict_distribution(X if hasattr(model, "feature_names_in_") else X.to_numpy())
+        p = model.predict_distribution(in_kind(model, X))
         yield frame, dataclasses.replace(p, first_row=int(frame.index[0]))
 
 
@@ -105,9 +112,26 @@ def _draws(frame: pd.DataFrame, p: Predictive, samples: int) -> dict[str, Any]:
 
 
 def _beside(frame: pd.DataFrame, told: dict[str, Any], times: int) -> pd.DataFrame:
-    """The table's own columns, those that are predicted under the name `<col> measured`, and what is told of them."""
+    """The table's own columns, and what is told of them."""
     import pandas as pd
 
-    kept = frame.rename(columns={name: f"{name} measured" for name in frame.columns if name in told})
+    kept = frame.set_axis(_carried(list(frame.columns), told), axis=1)
     repeated = kept.loc[kept.index.repeat(times)] if times > 1 else kept
     return pd.concat([repeated.reset_index(drop=True), pd.DataFrame(told)], axis=1)
+
+
+def _carried(columns: list[str], told: Collection[str]) -> list[str]:
+    """Names for the table's own columns: `<col> measured` for those that are predicted, and no name twice.
+
+    Example:
+        >>> _carried(["V", "SOC", "T", "T measured"], ["V", "V std", "T", "T std"])
+        ['V measured', 'SOC', 'T measured measured', 'T measured']
+    """
+    taken, names = {*told, *columns}, []
+    for name in columns:
+        free = name
+        while free in told or (free != name and free in taken):
+            free = f"{free} measured"
+        taken.add(free)
+        names.append(free)
+    return names

@@ -24,15 +24,17 @@ def run(
     It opens offline and prints well. Rows that were not trained on say more than others.
     """
     from equipoise import artifact
-    from equipoise.cli.rows import rows_for_model
+    from equipoise.cli.device import check_device
+    from equipoise.cli.rows import check_output, rows_for_model
     from equipoise.report import findings, render, report
 
     target = output or model.with_suffix(".html")
+    check_output(target, model, data)
     described = artifact.describe(model)
+    check_device(device)
     loaded = artifact.load(model, device)
     rows = rows_for_model(loaded, data)
-    X, Y = (rows.X, rows.Y) if hasattr(loaded, "feature_names_in_") else (rows.X.to_numpy(), rows.Y.to_numpy())
-    found = findings(loaded, X, Y, progress=is_watched())
+    found = findings(loaded, rows.X, rows.Y, progress=is_watched())
     notes = {"model file": model.name, "table": data.name, **{f"trained on: {k}": v for k, v in _trained(described)}}
     page = report(found, title=title or f"{model.stem}: what was learned", job=described.job, notes=notes)
     text = render(page)

@@ -18,16 +18,27 @@ if TYPE_CHECKING:
 class RowsOfTable:
     """Inputs (and known columns), outputs, and the other columns that hold numbers, row by row."""
 
-    X: pd.DataFrame
-    Y: pd.DataFrame
+    X: Any
+    Y: Any
     others: dict[str, Any]
+
+
+def header_of(path: Path) -> tuple[str, ...]:
+    """Names of a table's columns; a single one is not enough to learn from, and nearly always a wrong delimiter."""
+    from equipoise import tables
+
+    names = tables.header(path)
+    if len(names) == 1:
+        rule = f"'{path.name}' must have several columns, but got {names[0]!r} alone"
+        raise tables.TableError(f"{rule}. Separate its columns by comma, semicolon, tab or |.")
+    return names
 
 
 def rows_of_job(job: Job) -> RowsOfTable:
     """The columns of a job's table. Raises, with column and line, where an input is missing or no number."""
     from equipoise import tables
 
-    job.check_header(tables.header(job.data))
+    job.check_header(header_of(job.data))
     table = tables.read(job.data)
     sorted_out = {*job.columns}
     others = {
@@ -48,7 +59,21 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path) -> RowsOfTable:
 
     inputs, outputs = input_names(model), model.output_names_
     table = tables.read(path, [*inputs, *outputs])
-    return RowsOfTable(_frame(table, inputs, path, missing_ok=False), _frame(table, outputs, path, missing_ok=True), {})
+    X, Y = _frame(table, inputs, path, missing_ok=False), _frame(table, outputs, path, missing_ok=True)
+    return RowsOfTable(in_kind(model, X), in_kind(model, Y), {})
+
+
+def in_kind(model: ConstrainedBNNRegressor, frame: pd.DataFrame) -> Any:
+    """A frame for a model that was fitted with one, otherwise an array."""
+    return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
+
+
+def check_output(output: Path, *read: Path) -> None:
+    """Raise if a command would overwrite a file that it reads."""
+    from equipoise.tables import TableError
+
+    if output.resolve() in (path.resolve() for path in read):
+        raise TableError(f"--output must not be a file that is read, but got '{output}'. Give another name.")
 
 
 def fingerprint(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -38,6 +39,13 @@ def remark(text: str) -> None:
 def problem(text: str) -> None:
     """What went wrong, on standard error."""
     print(f"equipoise: {' '.join(text.split())}", file=sys.stderr)
+
+
+def say_what_can_be_said() -> None:
+    """Let standard streams of a small character set, as pipes of Windows have, show ? for what they lack."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def as_json(values: Any) -> None:

@@ -1,0 +1,112 @@
+"""`equipoise init`: a job file that can be used at once, with balances found in the data."""
+
+import errno
+import os
+import tomllib
+
+import handmade_table
+import numpy as np
+import pytest
+from handmade_table import cell
+
+from equipoise.cli import main
+from equipoise.equations import parse_equation
+from equipoise.job import Job
+
+SORTED = ["--inputs", "Current [A],SOC", "--outputs", "Voltage [V]", "--outputs", "OCV [V],Loss [V]"]
+
+
+def test_every_column_is_listed_with_its_range_to_be_sorted(folder, capsys):
+    assert main(["init", "cell.csv", "-o", "new.toml"]) == 0
+    text = (folder / "new.toml").read_text("utf-8")
+    for name, values in cell().drop(columns="run").items():
+        (line,) = (line for line in text.splitlines() if line.startswith(f'#   "{name}",'))
+        assert line.endswith(f"# {values.min():.6g} to {values.max():.6g}")
+    assert tomllib.loads(text)["inputs"] == []
+    assert "Edit it, then: equipoise check new.toml" in capsys.readouterr().out
+
+
+def test_sorted_columns_give_a_job_that_holds_as_it_is(folder, capsys):
+    (folder / "cell.toml").unlink()
+    assert main(["init", "cell.csv", *SORTED, "--known", "Lead [V]"]) == 0
+    job = Job.load("cell.toml")
+    assert (job.inputs, job.known, job.outputs) == (("Current [A]", "SOC"), ("Lead [V]",), handmade_table.OUTPUTS)
+    assert list(job.balances.values()) == ["`OCV [V]` = `Voltage [V]` + `Loss [V]`"]  # no other one has an output
+    assert main(["check", "cell.toml"]) == 0
+
+
+def test_the_balances_of_the_data_are_found_and_their_residuals_told(folder, capsys):
+    assert main(["init", "cell.csv", "-o", "new.toml"]) == 0
+    proposed = tomllib.loads((folder / "new.toml").read_text("utf-8"))["balances"].values()
+    found = [parse_equation(text, list(cell().columns)).coefficients for text in proposed]
+    voltage = {"Voltage [V]": 1.0, "OCV [V]": -1.0, "Loss [V]": 1.0}
+    assert any(each in (voltage, {name: -c for name, c in voltage.items()}) for each in found)
+    table = cell()
+    residual = np.std(sum(c * table[name] for name, c in voltage.items()))
+    (line,) = (
+        line for line in capsys.readouterr().out.splitlines() if "`OCV [V]` = `Voltage [V]` + `Loss [V]`" in line
+    )
+    assert float(line.partition("(residual ")[2].partition(",")[0]) == pytest.approx(residual, rel=0.2)
+
+
+def test_a_table_elsewhere_is_found_from_the_job_file(folder, capsys):
+    (folder / "jobs").mkdir()
+    assert main(["init", "cell.csv", *SORTED, "-o", "jobs/cell.toml"]) == 0
+    assert Job.load("jobs/cell.toml").data == folder / "cell.csv"
+    assert main(["check", "jobs/cell.toml"]) == 0
+
+
+def test_a_column_with_a_comma_in_its_name_is_one_column(folder):
+    handmade_table.write(folder, cell().rename(columns={"SOC": "SOC, mean"}))
+    assert main(["init", "cell.csv", "-o", "new.toml", "--inputs", "SOC, mean", "--outputs", "OCV [V]"]) == 0
+    assert Job.load("new.toml").inputs == ("SOC, mean",)
+
+
+def test_text_and_empty_columns_are_said_to_be_so(folder):
+    handmade_table.write(folder, cell().assign(run="a", empty=np.nan))
+    assert main(["init", "cell.csv", "-o", "new.toml"]) == 0
+    lines = (folder / "new.toml").read_text("utf-8").splitlines()
+    assert [line.rpartition("# ")[2] for line in lines if line.startswith(('#   "run"', '#   "empty"'))] == [
+        "text",
+        "empty",
+    ]
+
+
+def test_a_job_file_that_is_there_is_replaced_only_by_force(folder, refused):
+    assert "'cell.toml' is there already. Give another name with -o, or --force" in refused("init", "cell.csv")
+    assert main(["init", "cell.csv", "--force"]) == 0
+    assert (folder / "cell.toml").read_text("utf-8") != handmade_table.JOB
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'cell.csv' must begin with a line of column names, but got an empty file"),
+        ("a,b\n", "'cell.csv' must hold rows, but got a header only"),
+        ("a b\n1 2\n", "'cell.csv' must have several columns, but got 'a b' alone"),
+        ("a,b\n1,2\n3\n", "Every line of 'cell.csv' must have 2 cells, as many as its header, but got 1 in line 3"),
+        ("a,a\n1,2\n", "Columns of 'cell.csv' must have different names, but got 'a' more than once"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(folder, refused, text, message):
+    handmade_table.write(folder, text)
+    assert message in refused("init", "cell.csv", "-o", "new.toml")
+
+
+def test_an_unknown_column_is_refused_with_the_closest_one(refused):
+    sentence = refused("init", "cell.csv", "-o", "new.toml", "--inputs", "Curent,SOC")
+    assert "inputs must name columns of the table, but got 'Curent'. Did you mean 'Current [A]'?" in sentence
+
+
+def test_a_missing_table_is_refused_with_the_closest_one(refused):
+    assert "A table must exist, but got 'cel.csv', which does not. Did you mean 'cell.csv'?" in refused(
+        "init", "cel.csv"
+    )
+
+
+def test_a_full_disk_leaves_no_job_file_behind(monkeypatch, refused):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "'new.toml' cannot be written: No space left on device" in refused("init", "cell.csv", "-o", "new.toml")

@@ -1,0 +1,80 @@
+"""`equipoise report`: one page with the findings of a model on a table. What it says is tested with `report/`."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+from handmade_table import FULL_JOB, cell
+
+from equipoise import artifact
+from equipoise.cli import main
+
+X = ["Current [A]", "SOC", "Lead [V]"]
+OUTPUTS = ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the report was asked for; the page is its title."""
+    said = {}
+
+    def findings(model, X, Y, **_):
+        said.update(model=model, X=X, Y=Y)
+        return "findings"
+
+    def report(found, **settings):
+        said.update(settings, found=found)
+        return settings["title"]
+
+    monkeypatch.setattr("equipoise.report.findings", findings)
+    monkeypatch.setattr("equipoise.report.report", report)
+    monkeypatch.setattr("equipoise.report.render", lambda page: f"<h1>{page}</h1>")
+    return said
+
+
+def test_the_findings_are_of_the_rows_of_the_table_in_the_models_order(asked, fitted, folder):
+    new = cell(40, seed=1)
+    new[new.columns[::-1]].to_csv("new.csv", index=False)
+    assert main(["report", str(fitted), "new.csv", "-o", "page.html", "--title", "Cell 7"]) == 0
+    assert (folder / "page.html").read_text("utf-8") == "<h1>Cell 7</h1>"
+    assert (list(asked["X"].columns), list(asked["Y"].columns)) == (X, OUTPUTS)
+    np.testing.assert_array_equal(asked["X"], new[X])
+    np.testing.assert_array_equal(asked["Y"], new[OUTPUTS])
+    np.testing.assert_array_equal(asked["model"].predict(new[X]), artifact.load(fitted).predict(new[X]))
+
+
+def test_job_files_and_data_are_told_so_that_it_can_be_done_again(asked, fitted, folder):
+    assert main(["report", str(fitted), "cell.csv", "-o", "page.html"]) == 0
+    trained_on = artifact.describe(fitted).notes["data_sha256"]
+    assert (asked["found"], asked["job"]) == ("findings", FULL_JOB)
+    assert asked["notes"] == {
+        "model file": "cell.safetensors",
+        "table": "cell.csv",
+        "trained on: data": "cell.csv",
+        "trained on: data_sha256": trained_on,
+        "trained on: rows": 60,
+    }
+
+
+def test_it_is_written_beside_the_model_by_default(asked, fitted, folder, capsys):
+    (folder / "my.safetensors").write_bytes(fitted.read_bytes())
+    assert main(["report", "my.safetensors", "cell.csv"]) == 0
+    assert (folder / "my.html").read_text("utf-8") == "<h1>my: what was learned</h1>"
+    assert capsys.readouterr().out == "my.html: 0.0 MB\n"
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_full_disk_leaves_no_page_behind(fitted, monkeypatch, refused):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "'page.html' cannot be written: No space left on device" in refused(
+        "report", fitted, "cell.csv", "-o", "page.html"
+    )
+
+
+def test_a_missing_table_is_refused_before_anything_is_computed(asked, fitted, refused):
+    assert "A table must exist, but got 'cel.csv'" in refused("report", fitted, "cel.csv", "-o", "page.html")
+    assert asked == {}
