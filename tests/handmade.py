@@ -120,12 +120,18 @@ def components(p, *, again=False, n_draws=None):
         if d % 32 == 0:
             block = {name: numbers(part) for name, part in vars(model.draw(p.seed, d // 32)).items()}
         draw = {name: None if part is None else part[d % 32] for name, part in block.items()}
-        mu, v = references.network(draw["weights"][None], model.network.sizes, model.network.activation, x)
-        mu, v = s.y_mean + s.y_std * mu[0], s.y_std**2 * v[0]
-        w = np.zeros(len(s.y_std)) if draw["sensor_var"] is None else draw["sensor_var"][0] * s.y_std**2
+        heads = model.network.sizes[-1] // len(s.y_std)
+        said = references.network_with_sensors(
+            draw["weights"][None], model.network.sizes, model.network.activation, x, heads
+        )
+        mu, v = s.y_mean + s.y_std * said[0][0], s.y_std**2 * said[1][0]
+        w = np.zeros_like(v)
+        if draw["sensor_var"] is not None:
+            factor = np.where(numbers(model.sensor.learned), said[2][0], 1.0) if heads == 3 else 1.0  # V4
+            w = draw["sensor_var"][0] * s.y_std**2 * np.broadcast_to(factor, v.shape)
         if model.conditioning is None:
             none = np.zeros(0)
-            result.append([Component(mu[i], v[i], mu[i], np.diag(v[i]), w, none, none) for i in range(len(x))])
+            result.append([Component(mu[i], v[i], mu[i], np.diag(v[i]), w[i], none, none) for i in range(len(x))])
             continue
         scale = np.sqrt((c.B**2) @ s.y_std**2)  # Z2
         r = draw["tol_var_again" if again else "tol_var"][0] * scale**2
@@ -134,7 +140,7 @@ def components(p, *, again=False, n_draws=None):
         for i in range(len(x)):
             target = c.b - c.A @ p.X[i] + offset
             mean, cov = references.conditioned(mu[i], v[i], c.B, target, r)
-            line.append(Component(mu[i], v[i], mean, cov, w, r, target))
+            line.append(Component(mu[i], v[i], mean, cov, w[i], r, target))
         result.append(line)
     return result
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from equipoise.job import JobError as JobError
     from equipoise.ledger import Ledger as Ledger
     from equipoise.predictive import Predictive as Predictive
+    from equipoise.reconciliation import Reconciliation as Reconciliation
+    from equipoise.reconciliation import ReconciliationError as ReconciliationError
+    from equipoise.reconciliation import reconcile as reconcile
     from equipoise.tables import TableError as TableError
     from equipoise.tolerance import TolerancePrior as TolerancePrior
     from equipoise.training import TrainingPlan as TrainingPlan
@@ -40,6 +43,8 @@ _HOMES = {
     "Ledger": "ledger",
     "LinearConstraint": "constraints",
     "Predictive": "predictive",
+    "Reconciliation": "reconciliation",
+    "ReconciliationError": "reconciliation",
     "TableError": "tables",
     "TolerancePrior": "tolerance",
     "TrainingError": "checkpoint",
@@ -48,6 +53,7 @@ _HOMES = {
     "diagnose": "diagnosis",
     "load": "artifact",
     "propose": "diagnosis",
+    "reconcile": "reconciliation",
 }
 
 __all__ = [
@@ -63,6 +69,8 @@ __all__ = [
     "Ledger",
     "LinearConstraint",
     "Predictive",
+    "Reconciliation",
+    "ReconciliationError",
     "TableError",
     "TolerancePrior",
     "TrainingError",
@@ -71,6 +79,7 @@ __all__ = [
     "diagnose",
     "load",
     "propose",
+    "reconcile",
 ]
 
 

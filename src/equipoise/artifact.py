@@ -159,6 +159,7 @@ def _tensors(model: ConstrainedBNNRegressor) -> dict[str, Tensor]:
     arrays = {f"standardizer.{name}": values for name, values in _arrays(model.standardizer_).items()}
     if model.constraint is not None:
         arrays |= {f"constraint.{name}": getattr(model.constraint, name) for name in ("A", "B", "b")}
+    arrays["held_out"] = np.asarray(model.held_out_, dtype=np.int64)
     tensors |= {name: torch.tensor(values) for name, values in arrays.items()}
     return {name: values.clone(memory_format=torch.contiguous_format) for name, values in tensors.items()}
 
@@ -282,6 +283,7 @@ def _rebuilt(description: Description, tensors: dict[str, Tensor]) -> Constraine
     model.constraint_ = model._constraint(X, Y)
     arrays = {name: values.numpy() for name, values in _under("standardizer.", tensors).items()}
     model.standardizer_ = Standardizer(**arrays, constraint=model.constraint_)
+    model.held_out_ = tensors["held_out"].numpy()
     model.model_ = _network(model, _under("model.", tensors), X, Y)
     return model
 

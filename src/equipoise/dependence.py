@@ -35,7 +35,7 @@ def find_dependence(B: FloatArray) -> Dependence | None:
         >>> find_dependence(np.array([[1.0, 1.0], [1.0, 2.0]])) is None
         True
     """
-    rows, factors = _equilibrated(B)
+    rows, factors = equilibrated(B)
     m, rank = len(rows), _rank(rows)
     independent: list[int] = []
     for k in range(m if rank < m else 0):
@@ -79,7 +79,7 @@ def _null_combination(rows: FloatArray) -> FloatArray:
     return np.zeros(len(rows))
 
 
-def _equilibrated(B: FloatArray) -> tuple[FloatArray, FloatArray]:
+def equilibrated(B: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Rows of unit length with columns of comparable size, and the factor of each row.
 
     The factors of rows and columns are those that bring the non-zero coefficients as near to 1 as can be: they minimise

@@ -1,0 +1,91 @@
+"""Is a gross error in the data, and where: in which sensor, or in which balance?
+
+The whitened residuals e of a row (R3) are independent standard normal numbers as long as nothing is wrong. A bias of
+sensor j, or a leak of balance k, of size s moves their mean by `−s f`, with a direction f of its own (R7). So
+
+- the *global test* asks whether e is too long;
+- the *measurement test* asks for each sensor whether e is too long in its direction, which is the test of maximum power
+  (Mah and Tamhane, AIChE J. 28, 828, 1982);
+- the *likelihood ratio test* asks the same of sensors and leaks together (Narasimhan and Mah, AIChE J. 33, 1514, 1987);
+- the *nodal test* looks at the residual of each balance by itself (Mah, Stanley and Downing, 1976).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GrossErrorTest
+from equipoise.reconciliation.patterns import Piece, Solution
+from equipoise.reconciliation.significance import critical_value
+
+Array = NDArray[np.float64]
+
+
+def measurement_test(solution: Solution, level: float, correction: str | None) -> GrossErrorTest:
+    """Is a sensor biased? One test of maximum power for each (R7)."""
+    return _tested("Measurement test", solution, level, correction, leaks=False)
+
+
+def likelihood_ratio_test(solution: Solution, level: float, correction: str | None) -> GrossErrorTest:
+    """Is a sensor biased, or does a balance leak? One likelihood ratio for each (R7)."""
+    return _tested("Likelihood ratio test", solution, level, correction, leaks=True)
+
+
+def _tested(title: str, solution: Solution, level: float, correction: str | None, *, leaks: bool) -> GrossErrorTest:
+    given, candidates = solution.measurements, candidates_of(solution, leaks=leaks)
+    z = np.full((len(given), len(candidates)), np.nan)
+    alike = len(solution.groups) == 1 and given.std.ndim == 1  # then one row of standard deviations is enough
+    std, n_tests = np.full((1 if alike else len(given), len(candidates)), np.nan), np.zeros(len(given), np.intp)
+    for piece in solution.pieces():
+        directions = candidate_directions(solution, piece, leaks=leaks)
+        length = np.linalg.norm(directions, axis=-2)
+        length = np.where(length > 0, length, np.nan)  # what no balance notices cannot be tested
+        z[piece.rows] = signed(piece.whitened, directions) / length  # R7
+        std[0 if alike else piece.rows] = 1.0 / length  # R7
+        n_tests[piece.rows] = np.count_nonzero(length > 0, axis=-1)
+    limit = critical_value(level, n_tests, correction)
+    std = np.broadcast_to(std, z.shape) if len(std) else std
+    return GrossErrorTest(title, candidates, z, std, limit, level, correction, given.labels, given.single)
+
+
+def candidate_directions(solution: Solution, piece: Piece, *, leaks: bool = True) -> Array:
+    """Directions of sensors that are reconciled, then of balances, shape `(..., f, c)` (R7)."""
+    found, n = piece.adjuster.directions(piece.factor), piece.adjuster.C.shape[1]
+    sensors = found[..., : solution.measurements.reported]
+    return np.concatenate([sensors, found[..., n:]], axis=-1) if leaks else sensors
+
+
+def signed(whitened: Array, directions: Array) -> Array:
+    """`−f_jᵀ e` of each candidate, shape `(rows, c)`, with directions for all rows or for each."""
+    return -(whitened @ directions) if directions.ndim == 2 else -(whitened[:, None, :] @ directions)[:, 0]
+
+
+def nodal_test(solution: Solution, level: float, correction: str | None) -> GrossErrorTest:
+    """Does a balance leak, by its own residual alone::
+
+        z_k = (C z − b)_k / sqrt((C V Cᵀ)_kk + r_k)        (R6)
+
+    A balance with an unmeasured variable cannot be tested so; the likelihood ratio test can use it.
+    """
+    given = solution.measurements
+    C, b = given.C, given.constraint.b
+    candidates = candidates_of(solution, sensors=False)
+    z, std = np.full((2, len(given), len(candidates)), np.nan)
+    for piece in solution.pieces():
+        pattern = piece.adjuster.pattern
+        complete = ~(C[:, pattern.unmeasured] != 0).any(axis=1) & ~pattern.dropped
+        spread = piece.adjuster.residual_std(piece.factor)
+        spread = np.where(complete & (spread > 0), spread, np.nan)
+        std[piece.rows] = spread
+        z[piece.rows] = (piece.z @ C.T - b) / spread  # R6
+    n_tests = np.count_nonzero(~np.isnan(z), axis=1)
+    limit = critical_value(level, n_tests, correction)
+    return GrossErrorTest("Nodal test", candidates, z, std, limit, level, correction, given.labels, given.single)
+
+
+def candidates_of(solution: Solution, *, sensors: bool = True, leaks: bool = True) -> tuple[Candidate, ...]:
+    """All sensors that are reconciled, then all balances."""
+    given = solution.measurements
+    named = zip(given.names[: given.reported], given.units, strict=False)
+    found = [Candidate(name, SENSOR, unit) for name, unit in named] if sensors else []
+    balances = zip(given.constraint.names, given.constraint.units, strict=True)
+    return (*found, *(Candidate(name, BALANCE, unit) for name, unit in balances if leaks))

@@ -1,0 +1,111 @@
+from dataclasses import replace
+
+import numpy as np
+import plants
+import pytest
+
+from equipoise.reconciliation.adjustment import Adjuster
+from equipoise.reconciliation.observability import Pattern, examine
+
+
+def adjuster(plant, *, correlated=False, dropped=()):
+    unmeasured, m = np.isnan(plant.values), len(plant.C)
+    gone = np.isin(np.arange(m), list(dropped))
+    pattern = Pattern(unmeasured, (plant.std == 0) & ~unmeasured, (plant.tolerance > 0) & ~gone, gone)
+    V = plant.V if correlated else None
+    return Adjuster(plant.C, plant.b, plant.std, plant.tolerance, pattern, examine(plant.C, pattern), V)
+
+
+def solved(plant, **kwargs):
+    own = adjuster(plant, **kwargs)
+    z = np.nan_to_num(plant.values)[None]
+    e = own.whitened(z, own.whitening)
+    return own, own.reconciled(z, e, own.whitening)[0], e[0]
+
+
+def test_values_and_covariances_are_those_of_the_lagrange_equations():
+    for seed in range(15):
+        plant = plants.random_plant(seed, n=6, m=3, missing=seed % 2, tolerant=seed % 3, correlated=seed % 2 == 1)
+        if not plants.fitted(plant).observable.all():
+            continue
+        own, values, e = solved(plant, correlated=True)
+        expected, var, statistic = plants.in_fifty_digits(plant)
+        np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(np.square(own.std_after(own.whitening)), var, rtol=1e-8, atol=1e-14)
+        np.testing.assert_allclose(np.diagonal(own.covariance_after(own.whitening)), var, rtol=1e-8, atol=1e-14)
+        assert e @ e == pytest.approx(statistic, rel=1e-10, abs=1e-14)
+
+
+def test_sensors_of_twelve_decades_in_the_same_unit_are_reconciled_to_a_fraction_of_their_errors():
+    checked = 0
+    for seed in range(25):
+        plant = plants.random_plant(seed, missing=2, tolerant=seed % 2)
+        fit, rng = plants.fitted(plant), np.random.default_rng(seed)
+        std = 10.0 ** rng.uniform(-6, 6, 9)
+        values = np.where(np.isnan(plant.values), np.nan, np.nan_to_num(fit.values) + std * rng.standard_normal(9))
+        plant = replace(plant, values=values, V=np.diag(std**2))
+        if not fit.observable.all():
+            continue
+        own, found, e = solved(plant)
+        expected, var, statistic = plants.in_fifty_digits(plant)
+        known = var > 1e-40
+        assert (np.abs(found - expected) / np.sqrt(np.maximum(var, 1e-40)))[known].max() < 1e-3
+        np.testing.assert_allclose(own.std_after(own.whitening)[known], np.sqrt(var[known]), rtol=1e-4)
+        assert e @ e == pytest.approx(statistic, rel=1e-6)
+        checked += 1
+    assert checked > 8
+
+
+def test_nearly_dependent_balances_are_still_obeyed_to_rounding():
+    plant = plants.random_plant(3, n=7, m=3, missing=1)
+    C = plant.C.copy()
+    C[2] = C[1]
+    C[2, np.flatnonzero(C[1])[0]] *= 1 + 1e-7
+    truth = np.arange(7.0)
+    noise = 0.1 * np.random.default_rng(0).standard_normal(7)
+    plant = replace(plant, C=C, b=C @ truth, values=np.where(np.isnan(plant.values), np.nan, truth + noise))
+    _, values, e = solved(plant)
+    expected, _, statistic = plants.in_fifty_digits(plant)
+    assert np.abs(C @ values - plant.b).max() < 1e-13
+    np.testing.assert_allclose(values, expected, atol=1e-6)  # what two balances 1e-7 apart can say of a variable
+    assert e @ e == pytest.approx(statistic, rel=1e-5)
+
+
+def test_dependent_reduced_balances_are_used_once_and_the_rest_must_vanish():
+    C = np.array([[1.0, -1.0, 0.0], [1.0, -1.0, 1.0]])  # a = b, and a = b + c with c exactly 0
+    plant = plants.Plant(C, np.zeros(2), np.array([3.0, 5.0, 0.0]), np.diag([1.0, 1.0, 0.0]), np.zeros(2))
+    own, values, e = solved(plant)
+    np.testing.assert_allclose(values, [4, 4, 0], atol=1e-14)
+    assert e @ e == pytest.approx(2.0)
+    assert own.reduced.G.shape[0] == 1
+    assert own.reduced.null.shape[1] == 1
+    z = np.array([[3.0, 5.0, 0.0], [3.0, 5.0, 1e-3]])
+    np.testing.assert_array_equal(own.contradictions(z) != 0, [[False], [True]])
+
+
+def test_directions_are_zero_where_no_balance_would_notice():
+    C = np.array([[1.0, -1.0, -1.0, 0.0], [0.0, 0.0, 1.0, -1.0]])
+    plant = plants.Plant(C, np.zeros(2), np.array([3.0, np.nan, 1.0, 1.2]), np.eye(4), np.zeros(2))
+    own = adjuster(plant)
+    length = np.linalg.norm(own.directions(own.whitening), axis=0)
+    np.testing.assert_allclose(length, [0, 0, np.sqrt(0.5), np.sqrt(0.5), 0, np.sqrt(0.5)], atol=1e-15)
+
+
+def test_a_dropped_balance_neither_corrects_nor_notices():
+    C = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]])
+    plant = plants.Plant(C, np.zeros(2), np.array([1.0, 2.0, 9.0]), np.eye(3), np.zeros(2))
+    own, values, _ = solved(plant, dropped=[1])
+    np.testing.assert_allclose(values, [1.5, 1.5, 9.0])
+    length = np.linalg.norm(own.directions(own.whitening), axis=0)
+    np.testing.assert_allclose(length[[2, 4]], 0)
+
+
+def test_the_spread_of_residuals_is_that_of_what_is_measured():
+    for seed in range(6):
+        plant = plants.random_plant(seed, tolerant=2, exact=1, correlated=seed % 2 == 1)
+        own = adjuster(plant, correlated=True)
+        var = np.diagonal(plant.C @ plant.V @ plant.C.T) + np.square(plant.tolerance)
+        np.testing.assert_allclose(np.square(own.residual_std(own.whitening)), var)
+        own = adjuster(replace(plant, V=np.diag(np.diagonal(plant.V))))
+        var = np.square(plant.C) @ np.diagonal(plant.V) + np.square(plant.tolerance)
+        np.testing.assert_allclose(np.square(own.residual_std(own.whitening)), var)

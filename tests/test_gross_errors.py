@@ -1,0 +1,250 @@
+from dataclasses import replace
+
+import numpy as np
+import plants
+import pytest
+import scipy.stats
+
+from equipoise.constraints import LinearConstraint
+from equipoise.reconciliation import reconcile
+
+ROWS = 20_000
+LEVEL = 0.95
+
+
+def band(share, looks=1, rows=ROWS):
+    """Half-width of the interval that holds all of several binomial shares with probability 0.9999."""
+    return scipy.stats.norm.isf(0.5e-4 / looks) * np.sqrt(share * (1 - share) / rows)
+
+
+def of(plant, **kwargs):
+    correlated = np.count_nonzero(plant.V - np.diag(np.diagonal(plant.V))) > 0
+    std, V = (None, plant.V) if correlated else (plant.std, None)
+    return reconcile(plant.values, std, plant.constraint, covariance=V, tolerance=plant.tolerance, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def steam():
+    """The steam network with meters of 2.5 %, one flow unmeasured and one exact: balances, truth, std."""
+    network, truth = plants.steam_network()
+    std = 0.025 * truth
+    std[4] = 0.0
+    return network, truth, std
+
+
+def measured(steam, rows=ROWS, seed=0, bias=None, leak=None):
+    """Rows of meter readings, with a bias of one meter or a leak of one node, which another flow makes up for."""
+    _, truth, std = steam
+    table = truth + std * np.random.default_rng(seed).standard_normal((rows, len(truth)))
+    for j, size in (bias or {}).items():
+        table[:, j] += size
+    table[:, 17] = np.nan
+    return table
+
+
+def length_of(steam, j=None, k=None):
+    """`‖f‖` of a bias or a leak from first principles: by how much a unit of it moves the reduced residuals."""
+    network, _, std = steam
+    free = scipy.linalg.null_space(network.B[:, [17]].T)
+    keep = [i for i in range(28) if i not in (17, 4)]
+    G = free.T @ network.B
+    S = G[:, keep] @ np.diag(std[keep] ** 2) @ G[:, keep].T
+    g = G[:, j] if k is None else free[k]
+    return np.sqrt(g @ np.linalg.solve(S, g))
+
+
+# Published answers
+
+
+def test_the_gross_error_of_the_heat_exchanger_is_where_its_authors_put_it():
+    plant = plants.heat_exchanger(gross_error=4.0)
+    result = reconcile(plant.values, plant.std, plant.constraint)
+    nodal = result.nodal_test()
+    np.testing.assert_allclose(np.abs(nodal.statistic), plant.printed["nodal"], atol=5.1e-5)
+    assert list(nodal.alarms) == [False, True, False, False]
+    assert nodal.suspect == "exchanger"
+    assert nodal.critical_value == pytest.approx(2.4909, abs=5e-5)
+    assert result.measurement_test().suspect == "F2"
+
+
+def test_local_tests_of_the_vdi_2048_example_are_those_that_openmodelica_prints():
+    vdi = plants.vdi_2048()
+    found = reconcile(vdi.values, vdi.std, vdi.constraint).measurement_test()
+    names = [candidate.name for candidate in found.candidates]
+    for name, value in vdi.printed["local"].items():
+        assert abs(found.statistic[names.index(name)]) / 1.96 == pytest.approx(value, rel=3e-6)
+    assert np.isnan(found.statistic[0])
+    assert not found.alarms.any()
+
+
+def test_the_largest_residual_of_the_levelling_network_is_the_one_that_gnu_gama_names():
+    network = plants.levelling()
+    found = reconcile(network.values, network.std, network.constraint, network.inputs).measurement_test(correction=None)
+    name, size = network.printed["largest"]
+    worst = int(np.nanargmax(np.abs(found.statistic)))
+    assert found.candidates[worst].name == name
+    assert abs(found.statistic[worst]) == pytest.approx(size, abs=0.005)
+    assert found.suspect is None
+
+
+# Against fits with the error left free
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_statistics_and_sizes_are_those_of_a_fit_with_the_error_left_free(block):
+    for seed in range(12 * block, 12 * (block + 1)):
+        plant = plants.random_plant(seed, missing=seed % 4, exact=seed % 2, tolerant=seed % 3, correlated=seed % 3 == 0)
+        test, plain = of(plant).likelihood_ratio_test(), plants.fitted(plant)
+        n = plant.C.shape[1]
+        for j in range(n):
+            if np.isnan(plant.values[j]) or plant.std[j] == 0 or not plants.redundant(plant, j):
+                assert np.isnan(test.statistic[j])
+                continue
+            fit = plants.fitted(plant, bias=j)
+            assert test.statistic[j] ** 2 == pytest.approx(plain.statistic - fit.statistic, rel=1e-7, abs=1e-9)
+            assert test.size[j] == pytest.approx(fit.size, rel=1e-7, abs=1e-9)
+            assert test.size_std[j] == pytest.approx(fit.size_std, rel=1e-7)
+        for k in range(len(plant.C)):
+            fit = plants.fitted(plant, leak=k)
+            if fit.degrees_of_freedom == plain.degrees_of_freedom:
+                assert np.isnan(test.statistic[n + k])
+                continue
+            assert test.statistic[n + k] ** 2 == pytest.approx(plain.statistic - fit.statistic, rel=1e-7, abs=1e-9)
+            assert test.size[n + k] == pytest.approx(fit.size, rel=1e-7, abs=1e-8)
+            assert test.size_std[n + k] == pytest.approx(fit.size_std, rel=1e-7)
+
+
+def test_the_size_of_a_bias_has_the_variance_of_reading_and_estimate_without_it():
+    for seed in range(8):
+        plant = plants.random_plant(seed, missing=seed % 3, tolerant=seed % 2)
+        test = of(plant).measurement_test()
+        for j in np.flatnonzero(~np.isnan(test.statistic)):
+            values = plant.values.copy()
+            values[j] = np.nan
+            without = plants.fitted(replace(plant, values=values))
+            assert test.size_std[j] ** 2 == pytest.approx(plant.V[j, j] + without.covariance[j, j], rel=1e-8)
+
+
+def test_the_measurement_test_is_the_first_part_of_the_likelihood_ratio_test():
+    plant = plants.random_plant(5, missing=1)
+    one, both = of(plant).measurement_test(), of(plant).likelihood_ratio_test()
+    np.testing.assert_array_equal(one.statistic, both.statistic[:9])
+    assert one.critical_value < both.critical_value  # fewer candidates
+
+
+def test_nodal_tests_are_residuals_in_units_of_their_standard_deviation():
+    for seed in range(8):
+        plant = plants.random_plant(seed, missing=seed % 2, exact=1, tolerant=2, correlated=seed % 2 == 1)
+        test = of(plant).nodal_test()
+        spread = np.sqrt(np.diagonal(plant.C @ plant.V @ plant.C.T) + np.square(plant.tolerance))
+        complete = ~(plant.C[:, np.isnan(plant.values)] != 0).any(axis=1)
+        missed = plant.C @ np.nan_to_num(plant.values) - plant.b
+        np.testing.assert_allclose(test.statistic, np.where(complete, missed / spread, np.nan), atol=1e-10)
+        np.testing.assert_allclose(test.size, np.where(complete, missed, np.nan), atol=1e-10)
+
+
+def test_a_leak_that_exact_values_rule_out_is_no_candidate():
+    texts = {"first": "a = b", "second": "a = b + c", "third": "b = d"}
+    flows = LinearConstraint.from_equations(texts, outputs=["a", "b", "c", "d"])
+    test = reconcile([3.0, 5.0, 0.0, 4.0], [1.0, 1.0, 0.0, 1.0], flows).likelihood_ratio_test()
+    assert np.isnan(test.statistic[4:6]).all()  # with c exactly 0, neither of the first two can leak alone
+    assert np.isfinite(test.statistic[6])
+
+
+def test_a_balance_that_was_left_out_is_not_tested():
+    plant = plants.heat_exchanger(gross_error=4.0)
+    result = reconcile(plant.values, plant.std, plant.constraint).without("exchanger")
+    for test in (result.nodal_test(), result.likelihood_ratio_test()):
+        (k,) = [i for i, candidate in enumerate(test.candidates) if candidate.name == "exchanger"]
+        assert np.isnan(test.statistic[k])
+        assert np.isfinite(test.statistic[k + 1])
+
+
+# Truth by simulation
+
+
+def test_every_test_gives_false_alarms_at_its_nominal_rate(steam):
+    network, _, std = steam
+    result = reconcile(measured(steam), std, network)
+    assert abs(result.global_test(LEVEL).alarm.mean() - 0.05) < band(0.05)
+    for test in (result.likelihood_ratio_test(LEVEL, None), result.nodal_test(LEVEL, None)):
+        tested = ~np.isnan(test.statistic[0])
+        rates = test.alarms[:, tested].mean(axis=0)
+        assert np.abs(rates - 0.05).max() < band(0.05, looks=len(rates))
+
+
+@pytest.mark.parametrize("correction", ["sidak", "bonferroni"])
+def test_corrected_tests_give_false_alarms_in_no_more_rows_than_they_promise(steam, correction):
+    network, _, std = steam
+    result = reconcile(measured(steam, seed=1), std, network)
+    for test in (result.measurement_test, result.likelihood_ratio_test, result.nodal_test):
+        assert test(LEVEL, correction).alarms.any(axis=1).mean() < 0.05 + band(0.05)
+
+
+def test_sidak_keeps_its_promise_exactly_where_balances_share_nothing():
+    apart = LinearConstraint(np.kron(np.eye(6), [1.0, -1.0]))
+    table = np.random.default_rng(2).standard_normal((ROWS, 12))
+    test = reconcile(table, 1.0, apart).nodal_test(LEVEL)
+    assert abs(test.alarms.any(axis=1).mean() - 0.05) < band(0.05)
+
+
+@pytest.mark.parametrize("sigmas", [3, 5])
+@pytest.mark.parametrize("j", [7, 13])
+def test_power_against_a_bias_is_that_of_the_noncentral_distributions(steam, sigmas, j):
+    network, _, std = steam
+    size = sigmas * std[j]
+    result = reconcile(measured(steam, seed=3, bias={j: size}), std, network)
+    shift = size * length_of(steam, j)
+    expected = scipy.stats.ncx2.sf(scipy.stats.chi2.ppf(LEVEL, 10), 10, shift**2)
+    assert abs(result.global_test(LEVEL).alarm.mean() - expected) < band(expected)
+    one = result.measurement_test(LEVEL, None)
+    limit = scipy.stats.norm.ppf((1 + LEVEL) / 2)
+    expected = scipy.stats.norm.sf(limit - shift) + scipy.stats.norm.cdf(-limit - shift)
+    assert abs(one.alarms[:, j].mean() - expected) < band(expected)
+
+
+@pytest.mark.parametrize("sigmas", [3, 5])
+def test_power_against_a_leak_is_that_of_the_noncentral_distributions(steam, sigmas):
+    network, truth, std = steam
+    k, spread = 8, np.sqrt(np.square(network.B[8]) @ np.square(std))
+    leaky = truth.copy()
+    leaky[24] -= sigmas * spread  # the last stream out of node 9, which nothing else sees: what leaves is less
+    table = leaky + std * np.random.default_rng(4).standard_normal((ROWS, 28))
+    table[:, 17] = np.nan
+    result = reconcile(table, std, network)
+    size = float(network.B[k] @ leaky)
+    shift = abs(size) * length_of(steam, k=k)
+    test = result.likelihood_ratio_test(LEVEL, None)
+    limit = scipy.stats.norm.ppf((1 + LEVEL) / 2)
+    expected = scipy.stats.norm.sf(limit - shift) + scipy.stats.norm.cdf(-limit - shift)
+    assert abs(test.alarms[:, 28 + k].mean() - expected) < band(expected)
+    error = test.size[:, 28 + k] - size
+    assert abs(error.mean()) < 4 * error.std() / np.sqrt(ROWS)
+    nodal = result.nodal_test(LEVEL, None)
+    expected = scipy.stats.norm.sf(limit - sigmas) + scipy.stats.norm.cdf(-limit - sigmas)
+    assert abs(nodal.alarms[:, k].mean() - expected) < band(expected)
+
+
+def test_estimated_sizes_are_unbiased_and_as_uncertain_as_they_say(steam):
+    network, _, std = steam
+    result = reconcile(measured(steam, seed=5, bias={7: 5 * std[7]}), std, network)
+    test = result.measurement_test()
+    error = test.size[:, 7] - 5 * std[7]
+    assert abs(error.mean()) < 4 * test.size_std[0, 7] / np.sqrt(ROWS)
+    assert error.std() == pytest.approx(test.size_std[0, 7], rel=4 / np.sqrt(2 * ROWS))
+    line = test.summary().loc["F8"]
+    assert line["size"] == pytest.approx(test.size[:, 7].mean())
+    assert line["size std"] == pytest.approx(error.std(ddof=1) / np.sqrt(ROWS))
+    assert line["alarms"] == test.alarms[:, 7].sum()
+
+
+def test_a_standard_deviation_for_each_row_gives_each_row_its_own_test(steam):
+    network, _, std = steam
+    table = measured(steam, rows=4)
+    stds = std * np.array([1.0, 2.0, 0.5, 1.0])[:, None]
+    together = reconcile(table, stds, network).likelihood_ratio_test()
+    for i in range(4):
+        alone = reconcile(table[i], stds[i], network).likelihood_ratio_test()
+        np.testing.assert_allclose(together.statistic[i], alone.statistic, atol=1e-9)
+        np.testing.assert_allclose(together.size_std[i], alone.size_std, rtol=1e-9)
+        assert together.critical_value[i] == alone.critical_value
