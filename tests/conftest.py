@@ -31,3 +31,14 @@ def long_training():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes the text of a table to a file, and gives its path."""
+
+    def make(text, name="cell.csv"):
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        return tmp_path / name
+
+    return make

@@ -11,15 +11,6 @@ from hypothesis import strategies as st
 from equipoise.tables import TableError, chunks, numbers, read
 
 
-@pytest.fixture
-def table(tmp_path):
-    def make(text, name="cell.csv"):
-        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-        return tmp_path / name
-
-    return make
-
-
 def numbers_of(path, columns, missing_ok=False, rows=2):
     return np.vstack([numbers(piece, columns, path, missing_ok=missing_ok) for piece in chunks(path, rows, text=True)])
 

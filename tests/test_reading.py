@@ -16,15 +16,6 @@ from equipoise.tables import TableError, chunks, header, read, reading
 TEXT = "id,Voltage [V],time,empty\n007,1.5,2024-01-01T00:00,\n008,NA,2024-01-01T00:01,\n 9,-2e-3,,\n"
 
 
-@pytest.fixture
-def table(tmp_path):
-    def make(text, name="cell.csv"):
-        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-        return tmp_path / name
-
-    return make
-
-
 def test_numbers_are_read_as_numbers_and_text_as_text(table):
     frame = read(table(TEXT))
     assert [dtype.kind for dtype in frame.dtypes] == ["f", "f", "O", "f"]
