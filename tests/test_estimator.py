@@ -70,10 +70,10 @@ def test_sensor_noise_is_recovered_when_the_law_is_exact():
 
 
 def test_noise_that_depends_on_the_inputs_is_the_sensors_and_not_the_truths():
-    X, truth, _ = table(1500)
+    X, truth, _ = table(1200)
     noise_std = 0.06 * np.exp(0.6 * X[:, :1])
     Y = truth + noise_std * np.random.default_rng(5).normal(size=truth.shape)
-    p = fit(X, Y, tolerance=0).predict_distribution(X)
+    p = fit(X, Y, tolerance=0, max_epochs=100).predict_distribution(X)
     learned = np.sqrt(p.measured().ledger().sensor)
     quiet, loud = X[:, 0] < -1.4, X[:, 0] > 1.4
     for rows in (quiet, loud):
@@ -94,8 +94,8 @@ def test_with_both_learned_only_their_sum_is_promised_and_the_label_says_so():
 def test_a_biased_balance_is_labelled_its_offset_found_and_the_prediction_unharmed():
     X, _, Y = table(bias=1.0)  # 20 standard deviations of a sensor
     X_test, truth, _ = table(500, seed=9, bias=1.0)
-    biased, plain = (fit(X, Y, constraint=constraint, max_epochs=160) for constraint in (SUM, None))
-    offset = fit(X, Y, offset=True, max_epochs=120)
+    biased, plain = (fit(X, Y, constraint=constraint, max_epochs=150) for constraint in (SUM, None))
+    offset = fit(X, Y, offset=True, max_epochs=80)
     assert biased.tolerances_.loc["sum"].biased
     assert "biased by" in biased.tolerances_.loc["sum"].note
     assert "kg" in biased.tolerances_.loc["sum"].note

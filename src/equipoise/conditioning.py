@@ -137,6 +137,7 @@ class ConditioningLayer(nn.Module):
         mask = offset if isinstance(offset, Tensor) else torch.full((constraint.n_balances,), bool(offset))
         self.offset = GaussianOffset(constraint.n_balances, mask) if bool(mask.any()) else None
         self.layout = block_layout(self.B)
+        self.coupled = any(group.rows.shape[-1] > 1 for group in self.layout)
 
     def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
         """`t = b − A x`, rows divided by their scale."""

@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise import disjoint
 from equipoise.conditioning import ConditioningLayer
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.likelihood import Likelihood, joint, marginal
+from equipoise.likelihood import Likelihood, joint
 from equipoise.network import BayesianMLP, NetworkGaussian
 from equipoise.tolerance import LogNormalVariance
 from equipoise.variational import DRAW_BLOCK
@@ -127,7 +126,7 @@ class ConstrainedBNN(nn.Module):
             −ELBO = Σ_i E_q[−log p(y_i | θ, ρ)] + KL(q(θ) ‖ p(θ)) + KL(q(ρ) ‖ p(ρ))          (E1)
         """
         gaussian, said = self._forward(rows, generator)
-        nll = -self._log_likelihood(gaussian, rows.y, self._sensor_var(rows, said, generator)).mean()
+        nll = -self.likelihood(gaussian, rows.y, self._sensor_var(rows, said, generator)).mean()
         none = torch.zeros(0, dtype=nll.dtype, device=nll.device)
         layer = self.conditioning
         return NegativeElbo(
@@ -182,27 +181,6 @@ class ConstrainedBNN(nn.Module):
         tol_var = None if layer is None else layer.tolerance.draw(n, generator)
         offset = None if layer is None or layer.offset is None else layer.offset.draw(n, generator)
         return self.condition(said, rows.target, tol_var, offset), said
-
-    def _log_likelihood(
-        self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, w: Tensor | float
-    ) -> Float[Tensor, " n"]:
-        """`self.likelihood`, in closed form where that is possible."""
-        if not (isinstance(gaussian, ConditionedGaussian) and self._is_simple(gaussian, y, w)):
-            return self.likelihood(gaussian, y, w)
-        given = (gaussian.prior.mean, gaussian.prior.var, gaussian.target, gaussian.tol_var, y)
-        if self.likelihood is joint:
-            w = torch.as_tensor(w, dtype=y.dtype, device=y.device)
-            return disjoint.joint_log_prob(gaussian.operator.B, *given, w.expand_as(y))
-        return disjoint.marginal_log_prob(gaussian.operator.B, *given)
-
-    def _is_simple(self, gaussian: ConditionedGaussian, y: Tensor, w: Tensor | float) -> bool:
-        """Balances that share nothing, none of them exact, and complete rows."""
-        known = self.likelihood is joint or (self.likelihood is marginal and isinstance(w, float) and w == 0.0)
-        if not known or gaussian.operator.coupled or y.dtype != gaussian.prior.mean.dtype or len(y) == 0:
-            return False
-        if gaussian.target.shape != gaussian.tol_var.shape or gaussian.prior.mean.shape != y.shape:
-            return False
-        return bool(y.isfinite().all() & (gaussian.tol_var > 0).all() & torch.as_tensor(w).isfinite().all())
 
     def _sensor_var(self, rows: Rows, said: NetworkGaussian, generator: torch.Generator | None) -> Tensor | float:
         if rows.sensor_var is not None:

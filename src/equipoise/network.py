@@ -2,29 +2,17 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.gaussian import DiagonalGaussian
-from equipoise.variational import MeanFieldGaussian, first_derivative_only
+from equipoise.propagation import ACTIVATIONS, layers, propagate_draws, propagate_means
+from equipoise.variational import MeanFieldGaussian
 
-ACTIVATIONS = {
-    "silu": nn.functional.silu,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "gelu": nn.functional.gelu,
-}
-_BACKWARD = {  # (gradient of the activation, its argument, its value) -> gradient of the argument
-    "silu": lambda grad, a, h: torch.ops.aten.silu_backward(grad, a),
-    "tanh": lambda grad, a, h: torch.ops.aten.tanh_backward(grad, h),
-    "relu": lambda grad, a, h: torch.ops.aten.threshold_backward(grad, h, 0.0),
-    "gelu": lambda grad, a, h: torch.ops.aten.gelu_backward(grad, a),
-}
 LOG_VAR_BOUND = 20.0
 LOG_FACTOR_BOUND = 4.0
 
@@ -90,11 +78,34 @@ class BayesianMLP(nn.Module):
 
         so sampling them instead of the weights gives the same expectation of the loss with less noise.
         """
-        posterior, width = self.posterior, sum(self.sizes[1:])
-        noise = torch.randn((x.shape[0], width), dtype=x.dtype, device=x.device, generator=generator)
-        return self._heads(
-            _LocalReparameterisation.apply(posterior.loc, posterior.log_std, x, noise, self.sizes, self.activation)  # type: ignore[arg-type]
-        )
+        xi = self._noise(x, generator).split(self.sizes[1:], dim=-1)
+        h, var = x, self._layers(self.posterior.std.square())
+        for i, ((W, bias), (W_var, bias_var)) in enumerate(zip(self._layers(self.posterior.loc), var, strict=True)):
+            std = torch.addmm(bias_var, h.square(), W_var).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
+            h = self._activate(torch.addmm(bias, h, W) + std * xi[i], i)
+        return self._heads(h)
+
+    def propagate(
+        self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None
+    ) -> tuple[NetworkGaussian, Callable[..., tuple[Tensor, Tensor]]]:
+        """`forward` without a graph, and the function that takes the gradients of what the network said (of `mean`,
+        `var` and `sensor_factor`, the last None without such a head) to those of the posterior's `loc` and `log_std`.
+        """
+        q = self.posterior
+        h, pull = propagate_draws(q.loc, q.log_std, x, self._noise(x, generator), self.sizes, self.activation)
+        said = self._heads(h.detach())
+        return said, lambda *of: pull(self._of_units(h, said, *of))
+
+    def propagate_means(self, x: Float[Tensor, "n n_x"]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The means of `at_means` without a graph, and the function that takes their gradient to that of `loc`."""
+        h, pull = propagate_means(self.posterior.loc, x, self.sizes, self.activation)
+
+        def pull_means(of_mean: Tensor) -> Tensor:
+            of_h = torch.zeros_like(h)
+            of_h[:, : self.n_outputs] = of_mean
+            return pull(of_h)
+
+        return h[:, : self.n_outputs], pull_means
 
     def at(self, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """Gaussians of shape `(n_draws, n, n_y)` for joint weight draws, in batched matrix products."""
@@ -129,15 +140,30 @@ class BayesianMLP(nn.Module):
             W[:, self.n_outputs :], bias[self.n_outputs :] = kept
 
     def _layers(self, flat: Float[Tensor, "... P"]) -> list[tuple[Tensor, Tensor]]:
-        return _layers(flat, self.sizes)
+        return layers(flat, self.sizes)
 
     def _activate(self, h: Tensor, layer: int) -> Tensor:
         return ACTIVATIONS[self.activation](h) if layer < len(self.sizes) - 2 else h
+
+    def _noise(self, x: Tensor, generator: torch.Generator | None) -> Float[Tensor, "n width"]:
+        return torch.randn((len(x), sum(self.sizes[1:])), dtype=x.dtype, device=x.device, generator=generator)
 
     def _heads(self, h: Tensor) -> NetworkGaussian:
         mean, raw, *rest = h.split(self.n_outputs, dim=-1)
         factor = _bounded(rest[0], LOG_FACTOR_BOUND).exp() if rest else None  # V4
         return NetworkGaussian(mean, _bounded(raw, LOG_VAR_BOUND).exp(), factor)  # V3
+
+    def _of_units(
+        self, h: Tensor, said: NetworkGaussian, of_mean: Tensor, of_var: Tensor, of_factor: Tensor | None
+    ) -> Float[Tensor, "n n_out"]:
+        """Gradients of the last layer's units from those of what they say (V3, V4)."""
+        of_h = torch.zeros_like(h)
+        into = of_h.split(self.n_outputs, dim=-1)
+        into[0].copy_(of_mean)
+        into[1].copy_(of_var * _slope(said.var, LOG_VAR_BOUND))
+        if said.sensor_factor is not None and of_factor is not None:
+            into[2].copy_(of_factor * _slope(said.sensor_factor, LOG_FACTOR_BOUND))
+        return of_h
 
     def _starting_weights(self, generator: torch.Generator | None) -> Tensor:
         """Weights `N(0, 1 / fan_in)`, biases 0."""
@@ -152,54 +178,6 @@ def _bounded(raw: Tensor, bound: float) -> Tensor:
     return bound * torch.tanh(raw / bound)
 
 
-def _layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Views of a flat parameter vector: `(W, bias)` of each layer, `W` of shape `(..., fan_in, fan_out)`."""
-    layers, start = [], 0
-    for fan_in, fan_out in itertools.pairwise(sizes):
-        end = start + fan_in * fan_out
-        layers.append((flat[..., start:end].unflatten(-1, (fan_in, fan_out)), flat[..., end : end + fan_out]))
-        start = end + fan_out
-    return layers
-
-
-class _LocalReparameterisation(torch.autograd.Function):
-    """All layers of (V2) in one node of the graph: four fifths of the time that autograd takes for the same."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, loc: Tensor, log_std: Tensor, x: Tensor, noise: Tensor, sizes: tuple[int, ...], activation: str
-    ) -> Tensor:
-        var = (2.0 * log_std).exp_()
-        xi = noise.split(sizes[1:], dim=-1)
-        layers = list(zip(_layers(loc, sizes), _layers(var, sizes), strict=True))
-        h, saved = x, []
-        for i, ((W, bias), (W_var, bias_var)) in enumerate(layers):
-            square = h.square()
-            std = torch.addmm(bias_var, square, W_var).clamp_min_(torch.finfo(x.dtype).tiny).sqrt_()
-            a = torch.addmm(bias, h, W).addcmul_(std, xi[i])
-            saved += [h, square, std, a]
-            h = ACTIVATIONS[activation](a) if i < len(layers) - 1 else a
-        ctx.save_for_backward(loc, var, noise, *saved)
-        ctx.sizes, ctx.activation = sizes, activation
-        return h
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        first_derivative_only()
-        loc, var, noise, *saved = ctx.saved_tensors
-        sizes, grad_loc, grad_var = ctx.sizes, torch.empty_like(loc), torch.empty_like(var)
-        xi = noise.split(sizes[1:], dim=-1)
-        views = [_layers(flat, sizes) for flat in (loc, var, grad_loc, grad_var)]
-        for i in reversed(range(len(sizes) - 1)):
-            (W, _), (W_var, _), (into_W, into_bias), (into_W_var, into_bias_var) = (view[i] for view in views)
-            h, square, std, a = saved[4 * i : 4 * i + 4]
-            if i < len(sizes) - 2:
-                grad = _BACKWARD[ctx.activation](grad, a, saved[4 * i + 4])
-            grad_s = (grad * xi[i]).div_(std)  # twice the gradient of std²
-            torch.mm(h.T, grad, out=into_W)
-            torch.sum(grad, 0, out=into_bias)
-            torch.mm(square.T, grad_s, out=into_W_var)
-            torch.sum(grad_s, 0, out=into_bias_var)
-            if i > 0 or ctx.needs_input_grad[2]:
-                grad = torch.mm(grad, W.T).addcmul_(h, torch.mm(grad_s, W_var.T))
-        return grad_loc, grad_var.mul_(var), grad if ctx.needs_input_grad[2] else None, None, None, None
+def _slope(value: Tensor, bound: float) -> Tensor:
+    """Derivative of `value = exp(_bounded(raw, bound))` with respect to `raw`."""
+    return (1.0 - (value.log() / bound).square_()).mul_(value)

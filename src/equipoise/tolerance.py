@@ -6,7 +6,7 @@ posterior. Sensor variances `w` are treated in the same way; offsets `δ` are Ga
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,8 +92,27 @@ class LogNormalVariance(nn.Module):
 
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... k"]:
         """Reparameterised draws of the variances, shape `(*shape, k)`."""
-        noise = torch.randn((*shape, len(self.loc)), dtype=self.loc.dtype, device=self.loc.device, generator=generator)
-        return self.at(self.loc + self.std * noise)
+        return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
+
+    @torch.no_grad()
+    def draw_and_pull(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, float], None]]:
+        """`draw` without a graph, and the function that leaves gradients in the parameters' `.grad`, given those of
+        the draws and the weight of the KL in the loss (K2).
+        """
+        noise, std = _noise_like(self.loc, (n,), generator), self.std
+        growth = (self.loc + std * noise).exp_()  # dr / dρ
+
+        @torch.no_grad()
+        def pull(of_var: Tensor, kl_weight: float) -> None:
+            of_rho = of_var * growth
+            z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
+            of_loc = of_rho.sum(0) + z / self.prior_std * kl_weight
+            of_log_std = (of_rho * noise).sum(0) * std + (ratio.square() - 1.0) * kl_weight
+            self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
+
+        return torch.where(self.learned, growth + self.floor, self.fixed), pull
 
     def median(self) -> Float[Tensor, " k"]:
         """`exp(E[ρ])`, and the floor."""
@@ -137,8 +156,22 @@ class GaussianOffset(nn.Module):
 
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... m"]:
         """Reparameterised draws, shape `(*shape, m)`."""
-        noise = torch.randn((*shape, len(self.loc)), dtype=self.loc.dtype, device=self.loc.device, generator=generator)
-        return self.at(noise)
+        return self.at(_noise_like(self.loc, shape, generator))
+
+    @torch.no_grad()
+    def draw_and_pull(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "n m"], Callable[[Tensor, float], None]]:
+        """As of a `LogNormalVariance` (K3)."""
+        noise = _noise_like(self.loc, (n,), generator)
+
+        @torch.no_grad()
+        def pull(of_offset: Tensor, kl_weight: float) -> None:
+            of_loc = of_offset.sum(0) + self.loc * kl_weight
+            of_log_std = (of_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
+            self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
+
+        return self.at(noise), pull
 
     def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
         """The offsets for given standard normal noise; 0 where none is learned."""
@@ -147,6 +180,10 @@ class GaussianOffset(nn.Module):
     def kl_terms(self) -> Float[Tensor, " m"]:
         """`KL(N(loc, std²) ‖ N(0, 1))` of each offset in nats, 0 where none is learned (K3)."""
         return torch.where(self.learned, 0.5 * (self.std.square() + self.loc.square() - 1.0) - self.log_std, 0.0)
+
+
+def _noise_like(loc: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Float[Tensor, "... k"]:
+    return torch.randn((*shape, len(loc)), dtype=loc.dtype, device=loc.device, generator=generator)
 
 
 def tolerance_posterior(

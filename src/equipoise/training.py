@@ -23,6 +23,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from equipoise.checkpoint import Checkpoint, TrainingError
+from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
 from equipoise.splitting import residual_var, split_residuals
 
@@ -237,20 +238,25 @@ class _Run:
         means = self.progress.phase == "means"
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (one_cycle(fraction) if means else cosine(fraction))
-        self.optimizer.zero_grad()
         if means:
-            value = loss = mean_rmse(self.model.network.at_means(batch.x).mean, batch.y)
+            loss = self._backward_rmse(batch)
         else:
-            elbo = self.model.negative_elbo(batch, len(self.rows), generator)
-            value, loss = elbo.nll, elbo.per_row(self._kl_weight(fraction))
+            loss = backward(self.model, batch, len(self.rows), generator, self._kl_weight(fraction))
         if not bool(torch.isfinite(loss)):
-            raise TrainingError(self._not_finite(float(loss.detach())))
-        loss.backward()
+            raise TrainingError(self._not_finite(float(loss)))
         if self.progress.phase == "noise":
             self.model.network.hold_means()
         torch.nn.utils.clip_grad_norm_(self.model.network.parameters(), self.plan.max_grad_norm)
         self.optimizer.step()
-        return value.detach()
+        return loss
+
+    def _backward_rmse(self, batch: Rows) -> Tensor:
+        """The batch's `mean_rmse`, its gradient left in that of the posterior's means."""
+        mean, pull = self.model.network.propagate_means(batch.x)
+        mean = mean.requires_grad_()
+        loss = mean_rmse(mean, batch.y)
+        self.model.network.posterior.loc.grad = pull(*torch.autograd.grad(loss, mean))
+        return loss.detach()
 
     def _kl_weight(self, fraction: float) -> float:
         return 1.0 if self.progress.phase == "noise" else min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))

@@ -1,0 +1,114 @@
+"""The gradient of the training objective in closed form: one step's work with as few operations as it takes.
+
+`ConstrainedBNN.negative_elbo` is the definition (E1), which the tests differentiate by autograd. Here every part hands
+its gradient back itself. Only densities without a short form, those of coupled or exact balances and of rows with
+missing outputs, still go through autograd, from the network's Gaussian on.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from equipoise import disjoint
+from equipoise.disjoint import Gradients
+from equipoise.gaussian import DiagonalGaussian
+from equipoise.likelihood import joint, marginal
+from equipoise.model import ConstrainedBNN, Rows
+from equipoise.network import NetworkGaussian
+from equipoise.tolerance import GaussianOffset, LogNormalVariance
+
+
+@torch.no_grad()
+def backward(
+    model: ConstrainedBNN, rows: Rows, n_rows: int, generator: torch.Generator | None = None, kl_weight: float = 1.0
+) -> Tensor:
+    """Leave the gradient of `model.negative_elbo(rows, n_rows, generator).per_row(kl_weight)` in every `.grad` (E1).
+
+    Returns:
+        The estimate's `nll`, of the same random numbers.
+    """
+    layer, sensor, n = model.conditioning, model.sensor, len(rows)
+    said, pull_network = model.network.propagate(rows.x, generator)
+    tolerance = _Drawn(None if layer is None else layer.tolerance, n, generator)
+    offset = _Drawn(None if layer is None else layer.offset, n, generator)
+    omega = _Drawn(sensor, n, generator)
+
+    target = rows.target if rows.target is None or offset.value is None else rows.target + offset.value
+    w = rows.sensor_var
+    if w is None:
+        w = 0.0 if omega.value is None else model.sensor_var(omega.value, said)
+    log_prob, pull = _density(model, said, target, tolerance.value, rows.y, w)
+
+    of = pull(-1.0 / n)
+    of_omega, of_factor = (None, None) if rows.sensor_var is not None else _of_sensor(model, of, omega.value, said)
+    for drawn, of_drawn in ((tolerance, of.tol_var), (offset, of.target), (omega, of_omega)):
+        drawn.set_grad(of_drawn, kl_weight / n_rows)
+    model.network.posterior.set_grad(*pull_network(of.mean, of.var, of_factor), kl_weight / n_rows)
+    return -log_prob.mean()
+
+
+class _Drawn:
+    """A draw per row of tolerances, offsets or sensor variances; of nothing at all if there are none."""
+
+    def __init__(self, source: LogNormalVariance | GaussianOffset | None, n: int, generator: torch.Generator | None):
+        self.value, self.pull = (None, None) if source is None else source.draw_and_pull(n, generator)
+
+    def set_grad(self, of_value: Tensor | None, kl_weight: float) -> None:
+        if self.pull is not None and self.value is not None:
+            self.pull(torch.zeros_like(self.value) if of_value is None else of_value, kl_weight)
+
+
+def _of_sensor(
+    model: ConstrainedBNN, of: Gradients, omega: Tensor | None, said: NetworkGaussian
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of `ω` and of the factor `κ` from that of `w = ω κ` (V4)."""
+    if of.sensor_var is None or omega is None or said.sensor_factor is None or model.sensor is None:
+        return of.sensor_var, None
+    of_w = torch.where(model.sensor.learned, of.sensor_var, 0.0)
+    return of_w * said.sensor_factor, of_w * omega
+
+
+def _density(
+    model: ConstrainedBNN, said: NetworkGaussian, target: Tensor | None, r: Tensor | None, y: Tensor, w: Tensor | float
+) -> tuple[Tensor, Callable[[float], Gradients]]:
+    """`log p(y)` per row, and the function that gives its gradients."""
+    mean, var = said.mean.to(y.dtype), said.var.to(y.dtype)
+    if model.conditioning is None or target is None or r is None:
+        B, target, r = y.new_zeros(0, y.shape[-1]), y.new_zeros(len(y), 0), y.new_zeros(len(y), 0)
+        if bool(y.isfinite().all()):
+            return disjoint.joint(B, mean, var, target, r, y, w)
+        return _general(model, mean, var, None, None, y, w)
+    if model.conditioning.coupled or not bool(y.isfinite().all() & (r > 0).all()):
+        return _general(model, mean, var, target, r, y, w)
+    B = model.conditioning.B.to(y.dtype)
+    if model.likelihood is joint:
+        return disjoint.joint(B, mean, var, target, r, y, w)
+    if model.likelihood is marginal and isinstance(w, float):
+        return disjoint.marginal(B, mean, var, target, r, y)
+    return _general(model, mean, var, target, r, y, w)
+
+
+def _general(
+    model: ConstrainedBNN,
+    mean: Tensor,
+    var: Tensor,
+    target: Tensor | None,
+    r: Tensor | None,
+    y: Tensor,
+    w: Tensor | float,
+) -> tuple[Tensor, Callable[[float], Gradients]]:
+    """The same by autograd, for whatever has no short form."""
+    given: list = [
+        part.detach().requires_grad_() if isinstance(part, Tensor) else part for part in (mean, var, target, r, w)
+    ]
+    with torch.enable_grad():
+        gaussian = model.condition(DiagonalGaussian(given[0], given[1]), given[2], given[3])
+        value = model.likelihood(gaussian, y, given[4])
+    leaves = [part for part in given if isinstance(part, Tensor)]
+
+    def pull(grad: float) -> Gradients:
+        found = iter(torch.autograd.grad(value, leaves, torch.full_like(value, grad), allow_unused=True))
+        return Gradients(*(next(found) if isinstance(part, Tensor) else None for part in given))  # type: ignore[arg-type]
+
+    return value.detach(), pull

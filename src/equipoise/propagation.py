@@ -1,0 +1,105 @@
+"""Rows through all layers of a mean-field network, and gradients back, without a graph.
+
+At the sizes of these networks a training step is bound by the number of operations, not by their work. Autograd over
+`BayesianMLP.forward` is the definition and the tests' oracle; what is here is the same in half the time.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+ACTIVATIONS = {
+    "silu": nn.functional.silu,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "gelu": nn.functional.gelu,
+}
+_BACKWARD = {  # (gradient of the activation, its argument, its value) -> gradient of the argument
+    "silu": lambda grad, a, h: torch.ops.aten.silu_backward(grad, a),
+    "tanh": lambda grad, a, h: torch.ops.aten.tanh_backward(grad, h),
+    "relu": lambda grad, a, h: torch.ops.aten.threshold_backward(grad, h, 0.0),
+    "gelu": lambda grad, a, h: torch.ops.aten.gelu_backward(grad, a),
+}
+Pull = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    """Views of a flat parameter vector: `(W, bias)` of each layer, `W` of shape `(..., fan_in, fan_out)`."""
+    views, start = [], 0
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        end = start + fan_in * fan_out
+        views.append((flat[..., start:end].unflatten(-1, (fan_in, fan_out)), flat[..., end : end + fan_out]))
+        start = end + fan_out
+    return views
+
+
+@torch.no_grad()
+def propagate_draws(
+    loc: Float[Tensor, " P"],
+    log_std: Float[Tensor, " P"],
+    x: Float[Tensor, "n n_x"],
+    noise: Float[Tensor, "n width"],
+    sizes: Sequence[int],
+    activation: str,
+) -> tuple[Float[Tensor, "n n_out"], Pull]:
+    """Local reparameterisation (V2): the last layer's units, and their gradient to those of `loc` and `log_std`."""
+    var, xi = (2.0 * log_std).exp_(), noise.split(sizes[1:], dim=-1)
+    weights = list(zip(layers(loc, sizes), layers(var, sizes), strict=True))
+    tiny, act, h, saved = torch.finfo(x.dtype).tiny, ACTIVATIONS[activation], x, []
+    for i, ((W, bias), (W_var, bias_var)) in enumerate(weights):
+        square = h.square()
+        std = torch.addmm(bias_var, square, W_var).clamp_min_(tiny).sqrt_()
+        a = torch.addmm(bias, h, W).addcmul_(std, xi[i])
+        saved.append((h, square, std, a))
+        h = act(a) if i < len(weights) - 1 else a
+
+    @torch.no_grad()
+    def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
+        of_loc, of_var = torch.empty_like(loc), torch.empty_like(var)
+        into = list(zip(layers(of_loc, sizes), layers(of_var, sizes), strict=True))
+        for i in reversed(range(len(weights))):
+            ((W, _), (W_var, _)), ((into_W, into_bias), (into_W_var, into_bias_var)) = weights[i], into[i]
+            h, square, std, a = saved[i]
+            if i < len(weights) - 1:
+                grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
+            of_square = (grad * xi[i]).div_(std)  # twice the gradient of std²
+            torch.mm(h.T, grad, out=into_W)
+            torch.sum(grad, 0, out=into_bias)
+            torch.mm(square.T, of_square, out=into_W_var)
+            torch.sum(of_square, 0, out=into_bias_var)
+            if i > 0:
+                grad = torch.mm(grad, W.T).addcmul_(h, torch.mm(of_square, W_var.T))
+        return of_loc, of_var.mul_(var)
+
+    return h, pull
+
+
+@torch.no_grad()
+def propagate_means(
+    loc: Float[Tensor, " P"], x: Float[Tensor, "n n_x"], sizes: Sequence[int], activation: str
+) -> tuple[Float[Tensor, "n n_out"], Callable[[Tensor], Tensor]]:
+    """The same at the posterior means: the last layer's units, and their gradient to that of `loc`."""
+    weights, act, h, saved = layers(loc, sizes), ACTIVATIONS[activation], x, []
+    for i, (W, bias) in enumerate(weights):
+        a = torch.addmm(bias, h, W)
+        saved.append((h, a))
+        h = act(a) if i < len(weights) - 1 else a
+
+    @torch.no_grad()
+    def pull(grad: Tensor) -> Tensor:
+        of_loc = torch.empty_like(loc)
+        into = layers(of_loc, sizes)
+        for i in reversed(range(len(weights))):
+            h, a = saved[i]
+            if i < len(weights) - 1:
+                grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
+            torch.mm(h.T, grad, out=into[i][0])
+            torch.sum(grad, 0, out=into[i][1])
+            if i > 0:
+                grad = torch.mm(grad, weights[i][0].T)
+        return of_loc
+
+    return h, pull
