@@ -24,12 +24,14 @@ PACKAGE = ROOT / "src" / "equipoise"
 
 # A module (a file, or a folder of files) imports only from those above it.
 LAYERS = (
+    "atomic",
     "equations",
     "dependence",
     "constraints",
     "blocks",
     "subspace",
     "gaussian",
+    "verdict",
     "tolerance",
     "conditioning",
     "variational",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from equipoise import checkpoint as module
-from equipoise.checkpoint import Checkpoint, TrainingError, write_atomically
+from equipoise.checkpoint import Checkpoint, TrainingError
 
 STATE = {
     "progress": {"phase": "elbo", "epoch": 7, "best_value": float("inf"), "best_state": None},
@@ -88,26 +88,6 @@ def test_a_state_is_saved_only_when_the_time_has_come(tmp_path, monkeypatch):
     assert seen == [None, 2, 2, 4]  # counted from the last write
 
 
-# --- Atomic writes ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["error", "interrupt"])
-def test_a_write_that_fails_midway_leaves_the_old_file_and_nothing_else(tmp_path, error):
-    path = tmp_path / "run.pt"
-    path.write_bytes(b"old")
-
-    def write(file):
-        file.write(b"half of the ne")
-        file.flush()
-        assert path.read_bytes() == b"old"  # a reader sees the old one all the while
-        raise error
-
-    with pytest.raises(type(error)):
-        write_atomically(path, write)
-    assert path.read_bytes() == b"old"
-    assert files_in(tmp_path) == ["run.pt"]
-
-
 def test_a_state_that_cannot_be_saved_leaves_the_old_one(tmp_path):
     keeper = Checkpoint(tmp_path / "run.pt", "abc")
     keeper.save({"epoch": 1})
@@ -115,29 +95,6 @@ def test_a_state_that_cannot_be_saved_leaves_the_old_one(tmp_path):
         keeper.save({"epoch": lambda: 2})
     assert keeper.load() == {"epoch": 1}
     assert files_in(tmp_path) == ["run.pt"]
-
-
-def test_the_file_appears_only_when_it_is_whole(tmp_path):
-    path, seen = tmp_path / "run.pt", []
-
-    def write(file):
-        file.write(b"new")
-        file.flush()
-        seen.append(path.exists())
-
-    write_atomically(path, write)
-    assert seen == [False]
-    assert path.read_bytes() == b"new"
-    assert files_in(tmp_path) == ["run.pt"]
-
-
-def test_bytes_are_on_the_disk_before_the_file_is_moved(tmp_path, monkeypatch):
-    order = []
-    for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(module.os, name, lambda *args, name=name, real=real: (order.append(name), real(*args)))
-    write_atomically(tmp_path / "run.pt", lambda file: file.write(b"new"))
-    assert order == ["fsync", "replace"]
 
 
 # --- Files that are not ours ------------------------------------------------------------------------------------------

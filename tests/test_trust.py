@@ -16,8 +16,8 @@ from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
-from equipoise.tolerance import Lesson, Residual
 from equipoise.trust import lessons, residual_var, residuals, sensor_table, tolerance_table
+from equipoise.verdict import Lesson, Residual
 
 EPS = np.finfo(float).eps
 

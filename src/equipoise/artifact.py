@@ -130,7 +130,7 @@ def check_fitted(model: Any) -> None:
 
 def write(path: str | os.PathLike, writer: Callable[[BinaryIO], object]) -> None:
     """Write a file whole or not at all, and say in one sentence why not."""
-    from equipoise.checkpoint import write_atomically
+    from equipoise.atomic import write_atomically
 
     path = Path(path)
     if not path.parent.is_dir():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from equipoise.atomic import write_atomically
+
 FORMAT = 1
 
 
@@ -56,16 +58,3 @@ class Checkpoint:
     def save_if_due(self, state: Callable[[], dict]) -> None:
         if self.path is not None and time.monotonic() - self.written >= self.seconds:
             self.save(state())
-
-
-def write_atomically(path: Path, write: Callable) -> None:
-    """Write a binary file beside its place and move it there: readers see the old one or the new one, never half."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -16,7 +16,8 @@ from equipoise.likelihood import marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import NetworkGaussian
 from equipoise.scaling import Standardizer
-from equipoise.tolerance import GaussianOffset, Lesson, LogNormalVariance, Residual, log_normal_moments, verdict
+from equipoise.tolerance import GaussianOffset, LogNormalVariance, log_normal_moments
+from equipoise.verdict import Lesson, Residual, verdict
 
 Array = NDArray[np.float64]
 LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost

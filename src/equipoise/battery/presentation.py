@@ -18,7 +18,7 @@ from equipoise.battery import figures, tabulation
 from equipoise.battery.figures import Arrays
 from equipoise.battery.published import CLAIMS, KEYS, Runs, of_draws, over_seeds, seeds_in_words
 from equipoise.battery.results import MODELS, VOLTAGES, Results, ResultsError, read
-from equipoise.checkpoint import write_atomically
+from equipoise.atomic import write_atomically
 from equipoise.report.page import Figure, Page, Section, markdown, number, plus_minus, render
 
 TITLE = "The paper's battery study, reproduced and carried further"

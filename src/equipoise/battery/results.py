@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from equipoise.battery.cell import KEYS
-from equipoise.checkpoint import write_atomically
+from equipoise.atomic import write_atomically
 
 MODELS = ("bnn", "paper", "equipoise")
 VOLTAGES = ("V", "V_OCV", "eta_p", "eta_n", "dV_IR")

@@ -15,7 +15,7 @@ from equipoise.battery.results import HEATS, MODELS, VOLTAGES
 from equipoise.battery.settings import LABELS, Settings
 from equipoise.battery.settings import MODELS as STEPS
 from equipoise.battery.tasks import FitTask, Variant, finish
-from equipoise.checkpoint import write_atomically
+from equipoise.atomic import write_atomically
 from equipoise.report.page import Table, number, plus_minus
 
 ABLATION = tuple(STEPS)

@@ -24,7 +24,7 @@ from equipoise.battery.evaluation import ModelEvaluation, evaluate, output_std
 from equipoise.battery.results import ModelResults, Score, Tolerances
 from equipoise.battery.settings import MODELS, Settings
 from equipoise.battery.workers import Progress, Task, run_all
-from equipoise.checkpoint import write_atomically
+from equipoise.atomic import write_atomically
 from equipoise.model import derived_seed
 from equipoise.network import BayesianMLP
 from equipoise.scaling import Standardizer

@@ -17,7 +17,7 @@ import numpy as np
 
 from equipoise.battery.cell import CellConfig, CellError
 from equipoise.battery.data import BatteryData, DataConfig, load
-from equipoise.checkpoint import write_atomically
+from equipoise.atomic import write_atomically
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.tuning import Choice, Space, TuningError, TuningResult, Uniform, tune
 

@@ -18,7 +18,7 @@ The verdict is the first that applies:
 | | else: it is more than 20 % of its terms' size; a balance closed no better than that is no balance |
 | | or more than 5 % of it, and its variation is more than 75 % of its terms' spread, as if they were unrelated |
 | | or its bias is more than a quarter of its terms' spread |
-| biased | its mean, or its slope against an input, is certain and material (see `tolerance.Residual`) |
+| biased | its mean, or its slope against an input, is certain and material (see `verdict.Residual`) |
 | holds within noise | otherwise |
 
 A repair is proposed only if the repaired balance would not be refused in its turn and, where a number was fitted, would
@@ -30,7 +30,6 @@ its variation is not explained is said.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +37,7 @@ from scipy.special import chdtrc, ndtr
 
 from equipoise.diagnosis.repairs import FITTED, OVERRULING, Repair, Terms, find_repair, repaired
 from equipoise.diagnosis.spread import centred, quantity, thinned, typical
+from equipoise.verdict import Residual
 
 Array = NDArray[np.float64]
 TO_ROUNDING, WITHIN_NOISE, BIASED, FAILS = "holds to rounding", "holds within noise", "biased", "does not hold"
@@ -195,16 +195,12 @@ class Sizes:
         return self.residual_spread / self.terms_spread if self.terms_spread > 0 else None
 
 
-def systematic(terms: Terms, inputs: Mapping[str, Array]) -> Any:
+def systematic(terms: Terms, inputs: Mapping[str, Array]) -> Residual:
     """The systematic part of the residual, by the rules that judge it after a fit.
 
     An input that is missing in a row counts as average there: its slope is then, if anything, too small. Slopes are
     looked at in 20,000 rows at most: a material one is certain there.
-
-    Returns: A `tolerance.Residual`.
     """
-    from equipoise.tolerance import Residual  # late: it brings torch, which takes seconds to import
-
     z, rounding = terms.residual, terms.rounding
     mean, std, n = float(z.mean()), float(z.std(ddof=1)), len(z)
     if std <= rounding or not inputs:
@@ -233,7 +229,7 @@ def _slope(values: Array, deviation: Array, coefficient: float) -> float:
     return together / spread if spread > 0 else 0.0
 
 
-def judged(terms: Terms, sizes: Sizes, bias: Any, explained: float | None = None) -> tuple[str, str]:
+def judged(terms: Terms, sizes: Sizes, bias: Residual, explained: float | None = None) -> tuple[str, str]:
     """The verdict on a balance that does not hold to rounding, and its reason.
 
     Args:
@@ -286,7 +282,7 @@ def _exceeds(left: float, explained: float, n_rows: int) -> bool:
     return ratio > LARGEST_NOISE and float(chdtrc(n_rows, n_rows * ratio**2)) < float(ndtr(-4.0))
 
 
-def _bias_in_words(bias: Any, unit: str | None) -> str:
+def _bias_in_words(bias: Residual, unit: str | None) -> str:
     if bias.mean_is_biased:
         return f"its mean is off by {quantity(bias.mean, unit)} ± {quantity(bias.se, unit)}"
     return f"its residual changes by {quantity(bias.input_slope, unit)} per standard deviation of '{bias.input}'"

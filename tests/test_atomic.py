@@ -1,0 +1,49 @@
+import os
+
+import pytest
+
+from equipoise.atomic import write_atomically
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=["error", "interrupt"])
+def test_a_write_that_fails_midway_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "page.html"
+    path.write_bytes(b"old")
+
+    def write(file):
+        file.write(b"half of the ne")
+        file.flush()
+        assert path.read_bytes() == b"old"  # a reader sees the old one all the while
+        raise error
+
+    with pytest.raises(type(error)):
+        write_atomically(path, write)
+    assert path.read_bytes() == b"old"
+    assert files_in(tmp_path) == ["page.html"]
+
+
+def test_the_file_appears_only_when_it_is_whole(tmp_path):
+    path, seen = tmp_path / "page.html", []
+
+    def write(file):
+        file.write(b"new")
+        file.flush()
+        seen.append(path.exists())
+
+    write_atomically(path, write)
+    assert seen == [False]
+    assert path.read_bytes() == b"new"
+    assert files_in(tmp_path) == ["page.html"]
+
+
+def test_bytes_are_on_the_disk_before_the_file_is_moved(tmp_path, monkeypatch):
+    order = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, name=name, real=real: (order.append(name), real(*args)))
+    write_atomically(tmp_path / "page.html", lambda file: file.write(b"new"))
+    assert order == ["fsync", "replace"]
