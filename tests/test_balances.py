@@ -187,6 +187,13 @@ def test_a_residual_beyond_twice_what_sensors_explain_does_not_hold(factor, hold
     assert finding(MASS, flows, sensor_std=dict.fromkeys(MASS.outputs, 0.5)).holds == holds
 
 
+def test_a_steady_bias_beyond_the_sensors_is_named():
+    flows = plant(0.1, 0.0) + np.array([5.0, 0.0, 0.0])
+    found = finding(MASS, flows, sensor_std=[0.5, 0.5, 0.5])
+    assert found.verdict == "does not hold"
+    assert "its mean is off by 5" in found.reason
+
+
 def test_few_rows_must_be_certain_to_exceed_the_sensors():
     # 4 rows whose rms is 2.5 times the noise: χ²₄ = 25, probability 5e-5 > 3e-5; three times: 36, 3e-7.
     assert scipy.stats.chi2.sf(25, 4) > scipy.stats.norm.sf(4) > scipy.stats.chi2.sf(36, 4)

@@ -51,6 +51,16 @@ def named(suffix):
     return [f"{name} {suffix}" for name in OUTPUTS]
 
 
+def test_an_output_with_the_name_of_what_is_told_of_another_is_refused():
+    from equipoise.description import ArtifactError
+
+    with pytest.raises(ArtifactError, match="'V std' is an output and also what is told of 'V'"):
+        predict._check_names(["V", "V std"], samples=0, ledger=False)
+    with pytest.raises(ArtifactError, match="'draw' is an output and also the number of a draw"):
+        predict._check_names(["draw"], samples=2, ledger=False)
+    predict._check_names(["V", "V std", "V sensor var"], samples=2, ledger=False)
+
+
 # --- Numbers ----------------------------------------------------------------------------------------------------------
 
 

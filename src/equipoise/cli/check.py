@@ -86,7 +86,7 @@ def _show(found: Diagnosis) -> None:
         if balance.repair is not None:
             say(f"  to repair it, {balance.repair.message}")
             say(f"  {toml_line(balance.name, balance.repair.equation)}")
-    for warning in found.warnings:
+    for warning in found.remarks:
         remark(warning)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,8 +53,22 @@ def run(
     check_output(output, model, data)
     check_device(device)
     loaded = artifact.load(model, device)
+    _check_names(loaded.output_names_, samples, ledger)
     n_rows = _write(output, _pieces(loaded, data, samples), measured, level, samples, ledger)
-    say(f"{output}: {n_rows} rows")
+    say(f"{output}: {n_rows} rows" + (f" × {samples} draws" if samples else ""))
+
+
+def _check_names(outputs: Sequence[str], samples: int, ledger: bool) -> None:
+    """Refuse outputs of which one has the name of what is told of another."""
+    from equipoise.description import ArtifactError
+
+    suffixes = () if samples else (" std", " lower", " upper", *(f" {term} var" for term in LEDGER if ledger))
+    taken = {"draw": "the number of a draw"} if samples else {}
+    taken |= {f"{name}{suffix}": f"what is told of {name!r}" for name in outputs for suffix in suffixes}
+    for name in outputs:
+        if name in taken:
+            rule = f"Columns must have different names, but {name!r} is an output and also {taken[name]}"
+            raise ArtifactError(f"{rule}. Rename that output in the data and fit again.")
 
 
 def _write(output: Path, pieces: Any, measured: bool, level: float, samples: int, ledger: bool) -> int:

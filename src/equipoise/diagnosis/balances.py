@@ -242,7 +242,8 @@ def judged(terms: Terms, sizes: Sizes, bias: Residual, explained: float | None =
     if explained:
         known = f"its sensors explain {quantity(explained, terms.unit)}"
         if _exceeds(left, explained, len(terms.residual)):
-            return FAILS, f"{scatter}, but {known} only"
+            why = f"; {_bias_in_words(bias, terms.unit)}" if bias.biased else ""
+            return FAILS, f"{scatter}, but {known} only{why}"
         return (BIASED, _bias_in_words(bias, terms.unit)) if bias.biased else (WITHIN_NOISE, f"{scatter}; {known}")
     if left > LARGEST_SIZE * sizes.terms:
         return FAILS, scatter

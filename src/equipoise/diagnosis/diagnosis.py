@@ -48,6 +48,12 @@ class Diagnosis:
         """Whether no balance has the verdict `does not hold`; a biased one, or one with too few rows, is no failure."""
         return all(balance.holds for balance in self.balances)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The warnings that the findings on the balances do not hold already."""
+        told = set(_on_balances(self.balances))
+        return tuple(warning for warning in self.warnings if warning not in told)
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON; what is not finite becomes None."""
         plain = _plain(dataclasses.asdict(self)) | {"holds": self.holds}
