@@ -28,6 +28,7 @@ LAYERS = (
     "equations",
     "dependence",
     "constraints",
+    "inversion",
     "blocks",
     "subspace",
     "gaussian",

@@ -1,7 +1,6 @@
 """`S = B diag(v) Bᵀ + diag(r)` in connected blocks: the one matrix the library ever factorises.
 
-Balances that share no output make `S` block-diagonal. Blocks are found once; a 1 × 1 block is a division, all
-larger blocks of one size form one batched QR.
+Balances that share no output make `S` block-diagonal. Blocks are found once; all blocks of one size form one batch.
 """
 
 import math
@@ -14,8 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from equipoise.constraints import connected_rows
+from equipoise.inversion import Inverse, Scalar, Triangular, inverse_of, triangular_factor
 
 LOG_2PI = math.log(2.0 * math.pi)
+PRODUCTS = 2**20  # numbers that products of coefficients may take, in a block
 
 
 class BalanceOperator:
@@ -124,7 +125,7 @@ class BlockFactor:
     @cached_property
     def adjoint_diag(self) -> Float[Tensor, "... n_y"]:
         """`diag(Bᵀ S⁻¹ B)`: by C4, the share of its variance each output loses is `v` times this."""
-        return sum(group.scatter_columns(part.adjoint_diag(group.B)) for group, part in self._pairs())  # type: ignore[return-value]
+        return sum(group.scatter_columns(_adjoint_diag(group, part)) for group, part in self._pairs())  # type: ignore[return-value]
 
     def half(self) -> Float[Tensor, "... m n_y"]:
         """`L⁻¹ B` with `S = L Lᵀ`, so that `Bᵀ S⁻¹ B` is its Gram matrix."""
@@ -157,6 +158,12 @@ class BlockFactor:
 
 
 Factor = DiagonalFactor | BlockFactor
+
+
+def _adjoint_diag(group: "BlockGroup", part: Scalar | Inverse | Triangular) -> Tensor:
+    if isinstance(part, Scalar):
+        return group.B.squeeze(-2).square() * part.inverse
+    return group.adjoint_diag(part.inverse) if isinstance(part, Inverse) else part.half(group.B).square().sum(-2)
 
 
 def _log_prob(factor: Factor, residual: Tensor) -> Tensor:
@@ -221,6 +228,34 @@ class BlockGroup:
             return values.unsqueeze(-2)
         return values.index_select(-1, columns.reshape(-1).to(values.device)).unflatten(-1, columns.shape)
 
+    @cached_property
+    def products(self) -> Float[Tensor, "n_blocks J_and_k kk"] | None:
+        """`b_j b_jᵀ` of every output, then `e_k e_kᵀ` of every balance, so that `S` is one matrix product; None where
+        that is too much."""
+        k, J = self.B.shape[-2:]
+        if self.B.ndim > 3 or J * k * k > PRODUCTS:
+            return None
+        columns = torch.cat(
+            [self.B, torch.eye(k, dtype=self.B.dtype, device=self.B.device).expand(len(self.B), k, k)], -1
+        )
+        return (columns.unsqueeze(-2) * columns.unsqueeze(-3)).flatten(-3, -2).mT.contiguous()
+
+    def S(
+        self, v: Float[Tensor, "... n_blocks J"], r: Float[Tensor, "... n_blocks k"]
+    ) -> Float[Tensor, "... n_blocks k k"]:
+        """`B diag(v) Bᵀ + diag(r)` (C1)."""
+        if self.products is None:
+            return (self.B * v.unsqueeze(-2)) @ self.B.mT + torch.diag_embed(r)
+        lead = torch.broadcast_shapes(v.shape[:-1], r.shape[:-1])
+        both = torch.cat([v.expand(*lead, v.shape[-1]), r.expand(*lead, r.shape[-1])], -1)
+        return _block_by_block(both, self.products).unflatten(-1, (r.shape[-1], r.shape[-1]))
+
+    def adjoint_diag(self, X: Float[Tensor, "... n_blocks k k"]) -> Float[Tensor, "... n_blocks J"]:
+        """`diag(Bᵀ X B)`."""
+        if self.products is None:
+            return ((X @ self.B) * self.B).sum(-2)
+        return _block_by_block(X.flatten(-2), self.products[:, : self.B.shape[-1]].mT)
+
     def scatter_columns(self, values: Tensor) -> Tensor:
         """`(..., n_blocks, J)` back to `(..., n_y)`; padding carries zeros."""
         if self.layout.columns is None:
@@ -237,108 +272,18 @@ class BlockGroup:
         return out.scatter_add(-1, index, values).flatten(-3, -2)
 
 
-def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor):
+def _block_by_block(values: Tensor, matrices: Tensor) -> Tensor:
+    """`(..., n_blocks, a)` times `(n_blocks, a, b)`: one matrix product per block, whatever the batch."""
+    lead = values.shape[:-2]
+    flat = values.movedim(-2, 0).reshape(len(matrices), -1, values.shape[-1]) @ matrices
+    return flat.reshape(len(matrices), *lead, matrices.shape[-1]).movedim(0, -2)
+
+
+def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> Scalar | Inverse | Triangular:
     v, r = group.columns_of(var), group.rows_of(tol_var)
     if group.layout.rows.shape[-1] == 1:
-        return _Scalar((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
-    return _Triangular(_TriangularFactor.apply(group.B, v, r))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class _Scalar:
-    """1 × 1 blocks, `S` of shape `(..., n_blocks, 1)`. `S = 0` (nothing uncertain) has pseudo-inverse 0."""
-
-    S: Tensor
-
-    @cached_property
-    def inverse(self) -> Tensor:
-        return torch.where(self.S > 0, 1.0 / torch.where(self.S > 0, self.S, 1.0), 0.0)
-
-    def solve(self, rhs: Tensor) -> Tensor:
-        return rhs * self.inverse
-
-    def solve_matrix(self, B: Tensor) -> Tensor:
-        return B * self.inverse.unsqueeze(-1)
-
-    def half(self, B: Tensor) -> Tensor:
-        return B * self.inverse.sqrt().unsqueeze(-1)
-
-    def adjoint_diag(self, B: Tensor) -> Tensor:
-        return B.squeeze(-2).square() * self.inverse
-
-    def inverse_diag(self) -> Tensor:
-        return self.inverse
-
-    def log_det(self) -> Tensor:
-        return self.S.log().sum((-2, -1))
-
-
-class _TriangularFactor(torch.autograd.Function):
-    """`(B, v, r) → L` with `S = B diag(v) Bᵀ + diag(r) = L Lᵀ`, differentiable in all three.
-
-    Forward, by QR: `S = Mᵀ M` with `M = [√v Bᵀ; √r]`, and the R of `M = Q R` is `Lᵀ`. Forming S first would square its
-    condition number, and balances may be nearly dependent. Columns of M are scaled to length 1 meanwhile, so that
-    units cannot spoil the factor.
-
-    Backward, from S as a function of v and r (so that it is right at r = 0, where √r has no derivative)::
-
-        S̄ = ½ L⁻ᵀ (Φ + Φᵀ) L⁻¹,  Φ = tril(Lᵀ L̄) with its diagonal halved        v̄ = diag(Bᵀ S̄ B),  r̄ = diag(S̄)
-        B̄ = 2 S̄ B diag(v)
-    """
-
-    @staticmethod
-    def forward(ctx, B: Tensor, v: Tensor, r: Tensor) -> Tensor:
-        diag = (B.square() * v.unsqueeze(-2)).sum(-1) + r
-        root = torch.where(diag > 0, diag, 1.0).sqrt()
-        top, bottom = (B * v.sqrt().unsqueeze(-2)).mT, torch.diag_embed(r.sqrt())
-        shape = torch.broadcast_shapes(top.shape[:-2], bottom.shape[:-2])
-        M = torch.cat([part.expand(*shape, *part.shape[-2:]) for part in (top, bottom)], -2) / root.unsqueeze(-2)
-        R = torch.linalg.qr(M, mode="r").R
-        diagonal = R.diagonal(dim1=-2, dim2=-1)
-        # A zero on the diagonal is a balance in which nothing uncertain is left, or that repeats others: an infinite
-        # pivot takes it out, as the pseudo-inverse would.
-        lift = torch.where(diagonal.abs() < 8 * M.shape[-2] * torch.finfo(M.dtype).eps, 1e30, 0.0)
-        sign = torch.where(diagonal < 0, -1.0, 1.0)
-        L = root.unsqueeze(-1) * (R * sign.unsqueeze(-1) + torch.diag_embed(lift)).mT
-        ctx.save_for_backward(B, v, r, L)
-        return L
-
-    @staticmethod
-    def backward(ctx, *grads: Tensor):
-        (grad,), (B, v, r, L) = grads, ctx.saved_tensors
-        phi = (L.mT @ grad).tril()
-        phi = phi - 0.5 * torch.diag_embed(phi.diagonal(dim1=-2, dim2=-1))
-        half = torch.linalg.solve_triangular(L.mT, phi + phi.mT, upper=True)
-        S = 0.5 * torch.linalg.solve_triangular(L, half, upper=False, left=False)
-        v_grad = ((S @ B) * B).sum(-2)
-        B_grad = (2.0 * (S @ B) * v.unsqueeze(-2)).sum_to_size(B.shape) if ctx.needs_input_grad[0] else None
-        return B_grad, v_grad.sum_to_size(v.shape), S.diagonal(dim1=-2, dim2=-1).sum_to_size(r.shape)
-
-
-@dataclass(frozen=True)
-class _Triangular:
-    """Larger blocks, `S = L Lᵀ` of shape `(..., n_blocks, k, k)`."""
-
-    L: Tensor
-
-    def half(self, B: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(self.L, B, upper=False)
-
-    def solve(self, rhs: Tensor) -> Tensor:
-        return self.solve_matrix(rhs.unsqueeze(-1)).squeeze(-1)
-
-    def solve_matrix(self, B: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(self.L.mT, self.half(B), upper=True)
-
-    def adjoint_diag(self, B: Tensor) -> Tensor:
-        return self.half(B).square().sum(-2)
-
-    def inverse_diag(self) -> Tensor:
-        eye = torch.eye(self.L.shape[-1], dtype=self.L.dtype, device=self.L.device)
-        return self.half(eye.expand(self.L.shape)).square().sum(-2)
-
-    def log_det(self) -> Tensor:
-        return 2.0 * self.L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1))
+        return Scalar((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
+    return inverse_of(group.S(v, r)) or triangular_factor(group.B, v, r)
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
