@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import scipy.linalg
 import scipy.stats
+from scipy.optimize import brentq
 
 EPS = np.finfo(float).eps
 
@@ -226,3 +227,13 @@ def _one_row(flat, sizes, activation, h):
             units.append(z if layer == len(sizes) - 2 else ACTIVATIONS[activation](z))
         h, start = units, start + (fan_in + 1) * fan_out
     return h
+
+
+def root_quantile(mean, std, probability):
+    """Quantile of one mixture by root finding on its distribution function."""
+
+    def excess(x):
+        return scipy.stats.norm.cdf(x, mean, std).mean() - probability
+
+    width = 40.0 * np.max(std)
+    return brentq(excess, mean.min() - width, mean.max() + width, xtol=1e-14, rtol=1e-14, maxiter=500)

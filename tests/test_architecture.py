@@ -49,6 +49,7 @@ LAYERS = (
     "checkpoint",
     "training",
     "ledger",
+    "quantile",
     "predictive",
     "trust",
     "metrics",

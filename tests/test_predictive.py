@@ -11,17 +11,15 @@ import scipy.linalg
 import scipy.stats
 import torch
 from handmade import COUPLED, DISJOINT, NAN, components, network, numbers, predictive, stacked, standardizer, variances
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.optimize import brentq
 from scipy.special import logsumexp
 
+import references
 from equipoise import frames
 from equipoise import predictive as module
 from equipoise.constraints import ConstraintError, LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN
-from equipoise.predictive import Predictive, mixture_quantile
+from equipoise.predictive import Predictive
 from equipoise.scaling import Standardizer
 
 WITH_INPUTS = {"A": [[1.0, 0.0, 0.5], [0.0, -2.0, 1.0], [0.3, 0.2, 0.1]], "known": ["load"]}
@@ -149,25 +147,6 @@ def test_the_reduction_shrinks_as_tolerances_grow(B):
 # --- Intervals --------------------------------------------------------------------------------------------------------
 
 
-def root_quantile(mean, std, probability):
-    """Quantile of one mixture by root finding on its distribution function."""
-
-    def excess(x):
-        return scipy.stats.norm.cdf(x, mean, std).mean() - probability
-
-    width = 40.0 * np.max(std)
-    return brentq(excess, mean.min() - width, mean.max() + width, xtol=1e-14, rtol=1e-14, maxiter=500)
-
-
-def assert_quantile(mean, std, probability, x):
-    """`F(x − δ) ≤ p ≤ F(x + δ)`, with δ a billionth of the mixture's own standard deviation, and rounding."""
-    delta = 2e-9 * math.sqrt(np.mean(std**2) + np.var(mean)) + 1e-14 * np.abs(x) + 1e-200
-    std = np.maximum(std, 1e-300)
-    below, above = (scipy.stats.norm.cdf(x + step, mean, std).mean() for step in (-delta, delta))
-    assert below <= probability + 1e-13, (below, probability)
-    assert above >= probability - 1e-13, (above, probability)
-
-
 @every_case
 @pytest.mark.parametrize("measured", [False, True])
 def test_intervals_are_roots_of_the_mixtures_distribution_function(case, measured):
@@ -177,7 +156,7 @@ def test_intervals_are_roots_of_the_mixtures_distribution_function(case, measure
     lower, upper = (p.measured() if measured else p).interval(0.9)
     for i, j in ((3, j) for j in range(6)):
         for got, probability in ((lower, 0.05), (upper, 0.95)):
-            expected = root_quantile(mean[:, i, j], np.sqrt(var[:, i, j]), probability)
+            expected = references.root_quantile(mean[:, i, j], np.sqrt(var[:, i, j]), probability)
             np.testing.assert_allclose(got[i, j], expected, atol=1e-8 * p.standardizer.y_std[j], rtol=1e-10)
 
 
@@ -197,55 +176,13 @@ def test_the_interval_of_two_modes_ends_at_the_modes_and_not_where_a_normal_woul
     parts = components(p)
     mean, std = stacked(parts, "mean")[:, 0, 0], np.sqrt(stacked(parts, "var")[:, 0, 0])
     (lower,), (upper,) = p.interval(0.9)
-    np.testing.assert_allclose(lower, root_quantile(mean, std, 0.05), rtol=1e-9)
-    np.testing.assert_allclose(upper, root_quantile(mean, std, 0.95), rtol=1e-9)
+    np.testing.assert_allclose(lower, references.root_quantile(mean, std, 0.05), rtol=1e-9)
+    np.testing.assert_allclose(upper, references.root_quantile(mean, std, 0.95), rtol=1e-9)
     normal = 1.6449 * p.std[0, 0]
     assert p.mean[0, 0] + normal - upper[0] > 3.0  # the moment-matched normal is far too wide
     assert lower[0] - (p.mean[0, 0] - normal) > 3.0
     inside = p.sample(300)[:, 0, 0]
     assert abs(np.mean((inside > lower) & (inside < upper)) - 0.9) < 4 * math.sqrt(0.09 / 300)  # 4 standard errors
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    n=st.integers(1, 40),
-    decades=st.sampled_from([0.0, 3.0, 12.0]),
-    probability=st.sampled_from([1e-6, 0.025, 0.3, 0.5, 0.9, 0.975, 1 - 1e-6]),
-)
-def test_a_quantile_splits_the_mixture_whatever_its_components(seed, n, decades, probability):
-    rng = np.random.default_rng(seed)
-    mean, std = rng.normal(size=n), 10.0 ** rng.uniform(-decades, decades / 4, n)
-    x = mixture_quantile(torch.as_tensor(mean), torch.as_tensor(std), probability).item()
-    assert_quantile(mean, std, probability, x)
-
-
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 8), probability=st.sampled_from([0.025, 0.3, 0.5, 0.9]))
-def test_a_quantile_of_point_masses_is_one_of_them_or_between_two(seed, n, probability):
-    """Small whole numbers, so that masses coincide with each other and with their mean."""
-    mean = np.random.default_rng(seed).integers(-3, 4, n).astype(float)
-    x = mixture_quantile(torch.as_tensor(mean), torch.zeros(n, dtype=torch.float64), probability).item()
-    assert_quantile(mean, np.zeros(n), probability, x)
-
-
-def test_a_mass_at_the_mean_does_not_hold_the_median_back():
-    """Masses at −4, 0, 1, 1, 2: their mean is 0, their median 1."""
-    mean = torch.tensor([-4.0, 0.0, 1.0, 1.0, 2.0], dtype=torch.float64)
-    np.testing.assert_allclose(mixture_quantile(mean, torch.zeros_like(mean), 0.5).item(), 1.0)
-    np.testing.assert_allclose(mixture_quantile(mean, torch.full_like(mean, 1e-12), 0.5).item(), 1.0, atol=1e-9)
-
-
-def test_a_quantile_of_one_component_is_that_of_a_normal():
-    for probability in (1e-8, 0.1, 0.5, 0.99):
-        x = mixture_quantile(torch.tensor([[2.0]]).double(), torch.tensor([[3.0]]).double(), probability)
-        np.testing.assert_allclose(x, 2.0 + 3.0 * scipy.stats.norm.ppf(probability), rtol=1e-8)
-
-
-def test_quantiles_of_a_table_are_those_of_its_entries():
-    rng = np.random.default_rng(0)
-    mean, std = torch.as_tensor(rng.normal(size=(9, 3, 2))), torch.as_tensor(rng.uniform(0.01, 2.0, (9, 3, 2)))
-    x = mixture_quantile(mean, std, 0.2)
-    for i, j in np.ndindex(3, 2):
-        np.testing.assert_allclose(x[i, j], root_quantile(mean[:, i, j].numpy(), std[:, i, j].numpy(), 0.2), rtol=1e-9)
 
 
 def test_quantiles_grow_with_their_probability():

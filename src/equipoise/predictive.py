@@ -10,7 +10,7 @@ over chunks of rows and blocks of draws, so memory does not grow with rows × dr
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.ledger import Ledger, LedgerAccumulator, RunningMoments
 from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, PosteriorDraws, derived_seed
+from equipoise.quantile import mixture_quantile
 from equipoise.scaling import Standardizer
 from equipoise.sensors import sensor_std_of
 from equipoise.subspace import exact_directions, log_volume
@@ -150,11 +151,14 @@ class Predictive:
         p = np.atleast_1d(np.asarray(probabilities, dtype=float))
         if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
             raise ValueError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
-        result = np.empty((len(p), len(self.X), len(self.outputs)))
+        result, moments = np.empty((len(p), len(self.X), len(self.outputs))), self._empty_moments()
         for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
-            parts = [(g.mean, (g.var + w).sqrt()) for g, w, _ in self._components(rows)]
-            mean, std = (torch.cat(part) for part in zip(*parts, strict=True))
+            parts = [(g.mean, g.var + w) for g, w, _ in self._components(rows)]
+            self._add_moments(parts, moments, rows)
+            mean, var = (torch.cat(part) for part in zip(*parts, strict=True))
+            std = var.sqrt_()
             result[:, rows] = torch.stack([mixture_quantile(mean, std, float(q)) for q in p]).cpu().numpy()
+        self.__dict__.setdefault("_moments", moments)  # the same pass over all draws has them, too
         return self.standardizer.outputs_to_user(result)
 
     def sample(self, n: int, joint: bool | None = None) -> Array:
@@ -249,14 +253,21 @@ class Predictive:
     @cached_property
     def _moments(self) -> tuple[Array, Array]:
         """Mean and variance of the mixture in standardized units, in one pass over all rows and draws (P2)."""
-        mean, var = np.empty((2, len(self.X), len(self.outputs)))
+        moments = self._empty_moments()
         for rows in self._chunks():
-            total = RunningMoments(("mean", "mean"))
-            for gaussian, w, _ in self._components(rows):
-                total.add(mean=gaussian.mean, var=gaussian.var + w)
-            mean[rows] = total.mean("mean").cpu().numpy()
-            var[rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
-        return mean, var
+            self._add_moments(((g.mean, g.var + w) for g, w, _ in self._components(rows)), moments, rows)
+        return moments
+
+    def _empty_moments(self) -> tuple[Array, Array]:
+        return np.empty((len(self.X), len(self.outputs))), np.empty((len(self.X), len(self.outputs)))
+
+    def _add_moments(self, parts: Iterable[tuple[Tensor, Tensor]], into: tuple[Array, Array], rows: slice) -> None:
+        """Mean and variance of a chunk of rows from means and variances of its components, block by block."""
+        total = RunningMoments(("mean", "mean"))
+        for mean, var in parts:
+            total.add(mean=mean, var=var)
+        into[0][rows] = total.mean("mean").cpu().numpy()
+        into[1][rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
 
     @property
     def _total_var(self) -> Array:
@@ -388,35 +399,3 @@ def _first(draws: PosteriorDraws, n: int) -> PosteriorDraws:
         return draws
     parts = (getattr(draws, field.name) for field in dataclasses.fields(draws))
     return PosteriorDraws(*(None if part is None else part[:n] for part in parts))  # type: ignore[arg-type]
-
-
-def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int = 120) -> Tensor:
-    """Quantile of an equal-weight mixture of normals, components on axis 0 (P3).
-
-    Newton's method inside a bracket: the quantile lies between the smallest and the largest component quantile.
-
-    Example:
-        >>> mixture_quantile(torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64), 0.975)
-        tensor(1.9600, dtype=torch.float64)
-    """
-    z = torch.special.ndtri(torch.tensor(probability, dtype=mean.dtype)).item()
-    std = std.clamp_min(torch.finfo(std.dtype).tiny)
-    component = mean + z * std
-    low, high = component.amin(0), component.amax(0)
-    total_std = (std.square().mean(0) + mean.var(0, correction=0)).sqrt()
-    x = (mean.mean(0) + z * total_std).clamp(low, high)
-    precision = 1.0 / (std * math.sqrt(2.0))
-    for i in range(steps):
-        u = (x - mean) * precision
-        excess = 0.5 * torch.erf(u).mean(0) + (0.5 - probability)
-        density = (u.square_().neg_().exp_() * precision).mean(0) / math.sqrt(math.pi)
-        low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
-        newton, middle = x - excess / density, 0.5 * (low + high)
-        inside = (newton >= low) & (newton <= high) & (i % 4 != 3)  # now and then halve: Newton can creep at a spike
-        done = (excess.abs() <= 1e-9 * min(probability, 1 - probability)) | (
-            high - low <= 1e-14 * (x.abs() + total_std)
-        )
-        x = torch.where(done, x, torch.where(inside, newton, middle))
-        if bool(done.all()):
-            break
-    return x
