@@ -22,10 +22,11 @@ from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.network import ACTIVATIONS, BayesianMLP
 from equipoise.predictive import Predictive
+from equipoise.reconciliation.with_model import ModelReconciliation, reconcile_with_model
 from equipoise.scaling import Standardizer
 from equipoise.sensors import sensor_posterior, sensor_std_of
 from equipoise.tolerance import TolerancePrior, tolerance_posterior
-from equipoise.training import TrainingPlan, train
+from equipoise.training import History, TrainingPlan, train
 
 Array = NDArray[np.float64]
 LIKELIHOODS = {"joint": joint, "marginal": marginal}
@@ -145,16 +146,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._check_exact_balances(X, Y, obeyed, sensor_std, precision)
         rows = self._rows(X, Y, sensor_std)
         trained_on = rows.take(torch.as_tensor(train_rows)).to(self._device)
-        self.history_ = train(
-            self.model_,
-            trained_on,
-            rows.take(torch.as_tensor(held_out)).to(self._device) if len(held_out) else None,
-            self._plan(),
-            seed=self.seed_,
-            checkpoint=self.checkpoint,
-            verbose=bool(self.verbose),
-            callback=callback,
-        )
+        validation = rows.take(torch.as_tensor(held_out)).to(self._device) if len(held_out) else None
+        self.history_ = self._train(trained_on, validation, callback)
         self._summarise(X, Y, trained_on, obeyed, precision)
         return self
 
@@ -187,6 +180,44 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             derived_seed(self.seed_, 7),
             sensors_per_row=self._sensors_per_row,
             wrap=wrap,
+        )
+
+    def reconcile(
+        self,
+        X: Any,
+        measured: Any,
+        std: Any = None,
+        *,
+        level: float = 0.95,
+        n_draws: int | None = None,
+        least_draws: float = 20,
+    ) -> ModelReconciliation:
+        """What the true outputs are, given that some of them were measured: prediction, balances and readings together.
+
+        Posterior draws are weighted in each row by how well they foresaw its readings (R11). Where fewer than
+        `least_draws` effective ones are left, the Gaussian with the moments of the prediction is conditioned (R13).
+
+        Args:
+            X: Inputs.
+            measured: Readings, one row for each row of X: an array `(n, n_y)`, a frame or a mapping with any of the
+                outputs; NaN where there is none.
+            std: Standard deviations of their errors: a number, one for each output, by order or by name, or one for
+                each row and output. None, NaN and what is not named are the model's own sensors; 0 is exact. Where
+                `tolerances_` could not tell tolerance and sensor noise apart, data sheets know better.
+            level: Probability of intervals, and confidence level of tests.
+            n_draws: Posterior draws; those of the estimator by default.
+            least_draws: See above; 0 always keeps the draws.
+        Raises: ReconciliationError, with the name of what is wrong.
+        """
+        p = self.predict_distribution(X)
+        if n_draws is not None:
+            if not (isinstance(n_draws, numbers.Integral) and int(n_draws) >= 1):
+                raise ValueError(f"n_draws must be a whole number of at least 1, but got {n_draws!r}.")
+            p = replace(p, n_draws=int(n_draws))
+        inputs = tuple(getattr(self, "feature_names_in_", ()))
+        labels = getattr(X, "index", None) if frames.is_frame(X) else None
+        return reconcile_with_model(
+            p, measured, std, level=level, least_draws=least_draws, inputs=inputs, labels=labels
         )
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -336,6 +367,19 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         layer = ConditioningLayer(constraint, tolerance, offset=~exact & bool(self.offset))
         rounding = torch.as_tensor(s.rounding(X, Y, max(1e-9, 64 * precision)))
         return ConstrainedBNN(network, layer, LIKELIHOODS[self.likelihood], sensor, rounding).to(self._device)
+
+    def _train(self, rows: Rows, validation: Rows | None, callback: Callable[[dict], object] | None = None) -> History:
+        """Fit `model_` in place; other methods train in other ways."""
+        return train(
+            self.model_,
+            rows,
+            validation,
+            self._plan(),
+            seed=self.seed_,
+            checkpoint=self.checkpoint,
+            verbose=bool(self.verbose),
+            callback=callback,
+        )
 
     def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
         """What was said of each balance; those that the data obey to rounding and that were to be learned are exact."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 SENSOR, BALANCE = "sensor", "balance"
 AT_ONCE = 2**14  # rows that are counted together
+SAME = 1e-9  # part by which two |z| may differ that are the same but for rounding
 CORRECTED = {"sidak": "together, by Šidák", "bonferroni": "together, by Bonferroni", None: "each"}
 
 
@@ -149,11 +151,24 @@ class GrossErrorTest:
         """Whether |z| is above its critical value, shape `(rows, c)`."""
         return self._given(np.abs(self.z) > self.limit[:, None])
 
+    @cached_property
+    def worst(self) -> NDArray[np.intp]:
+        """Position of the candidate with the largest |z| of each row, the first of equals, or −1 without an alarm."""
+        worst = np.full(len(self.z), -1)
+        for start in range(0, len(self.z), AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            size = np.nan_to_num(np.abs(self.z[rows]), nan=-1.0)
+            largest = size.max(axis=1, initial=-1.0, keepdims=True)
+            alarm = largest[:, 0] > self.limit[rows]
+            first = (size[alarm] >= (1 - SAME) * largest[alarm]).argmax(axis=1)
+            worst[rows][alarm] = first
+        return worst
+
     @property
     def suspect(self) -> Any:
         """Name of the candidate with the largest |z| of a row, if that is an alarm; None otherwise, shape `(rows,)`."""
         names = np.array([*(candidate.name for candidate in self.candidates), None], dtype=object)
-        return self._given(names[self._worst()])
+        return self._given(names[self.worst])
 
     def to_frame(self) -> pd.DataFrame:
         """One line for each candidate of one row, or for each alarm in a table."""
@@ -214,7 +229,7 @@ class GrossErrorTest:
             sums["sum"] += size.sum(axis=0)
             sums["squares"] += np.square(size).sum(axis=0)
             sums["sum at alarms"] += np.where(alarms, size, 0.0).sum(axis=0)
-        sums["worst"] = np.bincount(self._worst() + 1, minlength=count + 1)[1:]
+        sums["worst"] = np.bincount(self.worst + 1, minlength=count + 1)[1:]
         return sums
 
     def __repr__(self) -> str:
@@ -227,17 +242,6 @@ class GrossErrorTest:
         numbers = zip(self.candidates, self.z[0], self.std[0], strict=True)
         lines = [_line(candidate, z, std, float(self.limit[0])) for candidate, z, std in numbers]
         return "\n  ".join([f"{head}: |z| ≤ {self.limit[0]:.4g}", *lines])
-
-    def _worst(self) -> NDArray[np.intp]:
-        """Position of the largest |z| of each row if that is an alarm, else −1."""
-        worst = np.full(len(self.z), -1)
-        for start in range(0, len(self.z), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            size = np.nan_to_num(np.abs(self.z[rows]), nan=-1.0)
-            largest = size.argmax(axis=1)
-            alarm = np.take_along_axis(size, largest[:, None], axis=1)[:, 0] > self.limit[rows]
-            worst[rows] = np.where(alarm, largest, -1)
-        return worst
 
     def _given(self, values: NDArray[Any]) -> Any:
         return values[0] if self.single else values

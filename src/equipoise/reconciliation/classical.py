@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.equations import did_you_mean
-from equipoise.reconciliation import elimination, gross_errors, overview
+from equipoise.reconciliation import drawing, elimination, gross_errors, overview
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.elimination import Elimination
+from equipoise.reconciliation.logbook import Logbook, logbook
 from equipoise.reconciliation.measurements import Measurements, ReconciliationError, measurements
 from equipoise.reconciliation.patterns import Solution
 from equipoise.reconciliation.significance import checked_correction, checked_level, half_width
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 # Arguments of users are `Any` on purpose: what does not fit is refused with a message that says what does.
 Array = NDArray[np.float64]
@@ -239,6 +241,25 @@ class Reconciliation:
                 dropped[rows, self._of.constraint.index(name)] = True
         given = replace(self._of, values=values)
         return _calculated(Solution(given, dropped if dropped.any() else None), self.level)
+
+    def logbook(self, time: Any = None, test: GrossErrorTest | None = None) -> Logbook:
+        """Alarms, suspects and classes, one line for each variable and each balance; logbooks of pieces can be added.
+
+        Args:
+            time: When each row was measured: numbers or dates; its number, from 1, if left out.
+            test: The likelihood ratio test, where it is there already.
+        """
+        return logbook(self, test or self.likelihood_ratio_test(), time)
+
+    def plot(self, time: Any = None, sensors: int = 3) -> Figure:
+        """Draw the global test over time, and the adjustments of the sensors that are most suspect.
+
+        Args:
+            time: As for `logbook`.
+            sensors: How many.
+        Returns: A figure of matplotlib, to be saved or shown.
+        """
+        return drawing.figure(self.logbook(time), sensors)
 
     def to_frame(self) -> pd.DataFrame:
         """One line for each variable: its unit, measured and reconciled with half-widths, and its class.

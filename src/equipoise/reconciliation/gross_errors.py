@@ -10,6 +10,10 @@ sensor j, or a leak of balance k, of size s moves their mean by `−s f`, with a
 - the *nodal test* looks at the residual of each balance by itself (Mah, Stanley and Downing, 1976).
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,20 +35,50 @@ def likelihood_ratio_test(solution: Solution, level: float, correction: str | No
 
 
 def _tested(title: str, solution: Solution, level: float, correction: str | None, *, leaks: bool) -> GrossErrorTest:
-    given, candidates = solution.measurements, candidates_of(solution, leaks=leaks)
-    z = np.full((len(given), len(candidates)), np.nan)
-    alike = len(solution.groups) == 1 and given.std.ndim == 1  # then one row of standard deviations is enough
-    std, n_tests = np.full((1 if alike else len(given), len(candidates)), np.nan), np.zeros(len(given), np.intp)
-    for piece in solution.pieces():
-        directions = candidate_directions(solution, piece, leaks=leaks)
+    given = solution.measurements
+    parts = (
+        (piece.rows, piece.whitened, candidate_directions(solution, piece, leaks=leaks)) for piece in solution.pieces()
+    )
+    terms = Terms(candidates_of(solution, leaks=leaks), level, correction, given.labels, given.single)
+    return gross_error_test(title, parts, terms, alike=len(solution.groups) == 1 and given.std.ndim == 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a test is about: its candidates, its level, the correction for many of them, and the names of the rows."""
+
+    candidates: tuple[Candidate, ...]
+    level: float
+    correction: str | None
+    labels: Any
+    single: bool = False
+
+
+def gross_error_test(
+    title: str, parts: Iterable[tuple[slice | NDArray[np.intp], Array, Array]], terms: Terms, *, alike: bool = False
+) -> GrossErrorTest:
+    """One standard normal number for each candidate of each row (R7).
+
+    Args:
+        title: Which test.
+        parts: Rows, their whitened residuals `(rows, f)`, and directions `(f, c)` of the candidates, or for each row.
+        terms: Candidates, level and rows.
+        alike: Whether all parts have the same directions; then one row of standard deviations is enough.
+    """
+    n_rows, n_candidates = len(terms.labels), len(terms.candidates)
+    z, n_tests = np.full((n_rows, n_candidates), np.nan), np.zeros(n_rows, np.intp)
+    std = np.full((1 if alike else n_rows, n_candidates), np.nan)
+    for rows, whitened, directions in parts:
         length = np.linalg.norm(directions, axis=-2)
-        length = np.where(length > 0, length, np.nan)  # what no balance notices cannot be tested
-        z[piece.rows] = signed(piece.whitened, directions) / length  # R7
-        std[0 if alike else piece.rows] = 1.0 / length  # R7
-        n_tests[piece.rows] = np.count_nonzero(length > 0, axis=-1)
-    limit = critical_value(level, n_tests, correction)
+        length = np.where(length > 0, length, np.nan)  # what nothing notices cannot be tested
+        z[rows] = signed(whitened, directions) / length  # R7
+        std[0 if alike else rows] = 1.0 / length  # R7
+        n_tests[rows] = np.count_nonzero(length > 0, axis=-1)
+    limit = critical_value(terms.level, n_tests, terms.correction)
     std = np.broadcast_to(std, z.shape) if len(std) else std
-    return GrossErrorTest(title, candidates, z, std, limit, level, correction, given.labels, given.single)
+    return GrossErrorTest(
+        title, terms.candidates, z, std, limit, terms.level, terms.correction, terms.labels, terms.single
+    )
 
 
 def candidate_directions(solution: Solution, piece: Piece, *, leaks: bool = True) -> Array:

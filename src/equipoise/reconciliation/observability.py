@@ -17,6 +17,7 @@ from equipoise.dependence import CANCELLED, RANK_TOLERANCE
 Array = NDArray[np.float64]
 REDUNDANT, NON_REDUNDANT = "measured redundant", "measured non-redundant"
 OBSERVABLE, UNOBSERVABLE = "unmeasured observable", "unmeasured unobservable"
+CLASSES = (REDUNDANT, NON_REDUNDANT, OBSERVABLE, UNOBSERVABLE)
 
 
 @dataclass(frozen=True, eq=False)

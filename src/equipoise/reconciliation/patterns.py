@@ -11,7 +11,7 @@ from equipoise.dependence import equilibrated
 from equipoise.equations import quoted_list
 from equipoise.reconciliation.adjustment import Adjuster
 from equipoise.reconciliation.measurements import Measurements, ReconciliationError
-from equipoise.reconciliation.observability import Pattern, examine
+from equipoise.reconciliation.observability import CLASSES, Pattern, examine
 from equipoise.reconciliation.whitening import Whitening
 
 Array = NDArray[np.float64]
@@ -127,6 +127,17 @@ class Solution:
         for group in self.groups:
             found[group.rows] = group.adjuster.structure.classes(group.adjuster.pattern.unmeasured)
         return found
+
+    @property
+    def class_counts(self) -> NDArray[np.intp]:
+        """In how many rows each variable is of each class, shape `(n, 4)`, in the order of `CLASSES`."""
+        n = len(self.measurements.names)
+        counts = np.zeros((n, len(CLASSES)), np.intp)
+        for group in self.groups:
+            found = group.adjuster.structure.classes(group.adjuster.pattern.unmeasured)
+            rows = len(self.measurements) if isinstance(group.rows, slice) else len(group.rows)
+            counts[np.arange(n), [CLASSES.index(kind) for kind in found]] += rows
+        return counts
 
     def adjuster_of(self, row: int) -> Adjuster:
         """What the pattern of one row shares."""

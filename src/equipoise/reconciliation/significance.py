@@ -47,8 +47,10 @@ def chi_square_threshold(level: float, degrees_of_freedom: Any) -> Array:
         >>> chi_square_threshold(0.95, [3, 0]).round(4)
         array([7.8147,    nan])
     """
-    count = np.asarray(degrees_of_freedom, float)
-    return np.where(count > 0, chdtri(np.where(count > 0, count, 1.0), 1.0 - level), np.nan)
+    count = np.asarray(degrees_of_freedom)
+    known = np.full(int(count.max(initial=0)) + 1, np.nan)  # one for each number there may be: rows are many
+    known[1:] = chdtri(np.arange(1.0, len(known)), 1.0 - level)
+    return np.asarray(known[count])
 
 
 def chi_square_p(statistic: Any, degrees_of_freedom: Any) -> Array:

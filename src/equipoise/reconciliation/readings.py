@@ -1,0 +1,184 @@
+"""What instruments show now, beside a model's inputs: any of its outputs, with what is known of their errors."""
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equipoise import frames
+from equipoise.equations import did_you_mean, quoted_list
+from equipoise.predictive import Predictive
+from equipoise.reconciliation.measurements import ReconciliationError
+from equipoise.subspace import exact_directions
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """Rows of measured outputs in the user's units.
+
+    Args:
+        outputs: Names of all outputs of the model.
+        values: Shape `(rows, n_y)`, NaN where there is no reading.
+        std: Standard deviations of their errors, shape `(rows, n_y)`; NaN where the model knows them better.
+        labels: Name of each row.
+    """
+
+    outputs: tuple[str, ...]
+    values: Array
+    std: Array
+    labels: Any
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Where there is a reading that says something, shape `(rows, n_y)`."""
+        return ~np.isnan(self.values) & ~np.isinf(self.std)
+
+    def without(self, names: Sequence[str]) -> "Readings":
+        """The same rows without some instruments."""
+        for name in names:
+            if name not in self.outputs:
+                rule = "Instruments must be names of outputs"
+                raise ReconciliationError(f"{rule}, but got {name!r}. {did_you_mean(str(name), self.outputs)}")
+        return replace(self, values=np.where(np.isin(self.outputs, names), np.nan, self.values))
+
+
+def readings(
+    measured: Any, std: Any, outputs: tuple[str, ...], n_rows: int, *, others: Sequence[str] = (), labels: Any = None
+) -> Readings:
+    """Check what `model.reconcile` was given, and put it into arrays.
+
+    Args:
+        measured: A table `(n_rows, n_y)`; or a frame, or a mapping to columns, with any of the outputs. NaN is no
+            reading.
+        std: None for the model's own sensors; one number for all; `(n_y,)`, `(n_rows, n_y)`; or a mapping, a named
+            series or a frame with any of the outputs. NaN, and what is not named, is the model's own.
+        outputs: Names of the outputs.
+        n_rows: How many rows the inputs have.
+        others: Names that a table may have besides, such as those of inputs.
+        labels: Names of the rows, if the inputs have any.
+    Raises: ReconciliationError, with the name of what is wrong.
+    Example:
+        >>> found = readings({"b": [2.0, 3.0]}, {"b": 0.1}, ("a", "b"), 2)
+        >>> found.values, found.std[0]
+        (array([[nan,  2.],
+                [nan,  3.]]), array([nan, 0.1]))
+    """
+    values = _table("measured", measured, outputs, n_rows, others)
+    if np.isinf(values).any():
+        row, column = np.argwhere(np.isinf(values))[0]
+        got = f"{values[row, column]} for {outputs[column]!r} in row {row}"
+        raise ReconciliationError(f"measured must be finite, but got {got}. Use NaN for what was not measured.")
+    index = getattr(measured, "index", None) if frames.is_frame(measured) else labels
+    return Readings(outputs, values, _std(std, outputs, n_rows, others), np.arange(n_rows) if index is None else index)
+
+
+def check_against(given: Readings, predictive: Predictive) -> None:
+    """Refuse readings that a model can make nothing of.
+
+    Raises: ReconciliationError, where neither the user nor the model knows how good a reading is, and where exact
+        readings leave an exact balance nothing uncertain.
+    """
+    _check_known(given, predictive)
+    _check_exact(given, predictive)
+
+
+def _check_known(given: Readings, predictive: Predictive) -> None:
+    needed = (given.seen & np.isnan(given.std)).any(axis=0)
+    if predictive.sensors_per_row and needed.any():
+        rule = "std must be given where the fit's sensor_std was given per training row"
+        raise ReconciliationError(f"{rule}, but got none for {quoted_list(np.array(given.outputs)[needed].tolist())}.")
+    sensor = predictive.model.sensor
+    noisy = np.zeros(len(given.outputs), bool) if sensor is None else (sensor.median() > 0).cpu().numpy()
+    if (needed & ~noisy).any():
+        names = quoted_list(np.array(given.outputs)[needed & ~noisy].tolist())
+        rule = "std must be given for outputs of which the model has no sensor noise"
+        raise ReconciliationError(f"{rule}, but got none for {names}. Give it, such as std={{'name': 0.1}}.")
+
+
+def _check_exact(given: Readings, predictive: Predictive) -> None:
+    """Exact readings must leave every exact balance something uncertain; what they may contradict cannot be weighed."""
+    layer, s = predictive.model.conditioning, predictive.standardizer
+    certain = given.seen & (given.std == 0)
+    if layer is None or s.constraint is None or not certain.any():
+        return
+    patterns, which = np.unique(certain, axis=0, return_inverse=True)
+    hard = (layer.tolerance.median() == 0).cpu()
+    found = exact_directions(torch.as_tensor(s.B), hard, torch.as_tensor(~patterns)).abs().amax(-1).numpy() > 1e-8
+    bad = np.flatnonzero(found.any(axis=1))
+    if len(bad):
+        row = int(np.flatnonzero(np.isin(which.reshape(-1), bad))[0])
+        balances = quoted_list(
+            [n for n, hit in zip(s.constraint.names, found[which.reshape(-1)[row]], strict=True) if hit]
+        )
+        rule = f"Exact readings (std 0) must leave {balances} something uncertain"
+        got = quoted_list([name for name, hit in zip(given.outputs, certain[row], strict=True) if hit])
+        advice = "Give one of them a standard deviation, or leave it out"
+        raise ReconciliationError(f"{rule}, but got {got} in row {given.labels[row]}. {advice}.")
+
+
+def _std(said: Any, outputs: tuple[str, ...], n_rows: int, others: Sequence[str]) -> Array:
+    if said is None or (np.ndim(said) == 0 and _columns(said) is None):
+        said = [np.nan if said is None else said] * len(outputs)
+    std = _table("std", said, outputs, n_rows, others)
+    if (std < 0).any():
+        row, column = np.argwhere(std < 0)[0]
+        got = f"{std[row, column]:g} for {outputs[column]!r}"
+        raise ReconciliationError(f"std must hold numbers ≥ 0, but got {got}. Leave it out, and the model's is taken.")
+    return std
+
+
+def _table(argument: str, data: Any, outputs: tuple[str, ...], n_rows: int, others: Sequence[str]) -> Array:
+    """Numbers of all outputs in all rows, NaN for outputs that are not there."""
+    columns = _columns(data)
+    if columns is not None:
+        return _assembled(argument, columns, outputs, n_rows, others)
+    array = _numbers(argument, data)
+    if len(outputs) == 1 and array.shape == (n_rows,):
+        array = array[:, None]
+    shapes = [(n_rows, len(outputs))] + ([(len(outputs),)] if argument == "std" else [])
+    if array.shape not in shapes:
+        wanted = f"{argument} must have {n_rows} rows, like X, and {len(outputs)} columns ({quoted_list(outputs)})"
+        raise ReconciliationError(f"{wanted}, but got shape {array.shape}. Use NaN for what was not measured.")
+    return np.broadcast_to(array, (n_rows, len(outputs)))
+
+
+def _columns(data: Any) -> dict[str, Any] | None:
+    """Columns by name, if they have names."""
+    if frames.is_frame(data):
+        frame = nw.from_native(data, eager_only=True)
+        return {name: frame[:, j].to_list() for j, name in enumerate(frames.columns_of(data))}
+    if hasattr(data, "items") and hasattr(data, "index") and np.ndim(data) == 1:  # a pandas Series by output
+        return dict(data.items())
+    return dict(data) if isinstance(data, Mapping) else None
+
+
+def _assembled(
+    argument: str, columns: Mapping[str, Any], outputs: tuple[str, ...], n_rows: int, others: Sequence[str]
+) -> Array:
+    unknown = [name for name in columns if name not in outputs and name not in others]
+    if unknown:
+        rule = f"{argument} must name outputs of the model"
+        raise ReconciliationError(f"{rule}, but got {unknown[0]!r}. {did_you_mean(str(unknown[0]), outputs)}")
+    table = np.full((n_rows, len(outputs)), np.nan)
+    for j, name in enumerate(outputs):
+        column = _numbers(f"{argument} of {name!r}", columns.get(name, np.nan))
+        if column.shape not in ((), (n_rows,)):
+            wanted = f"{argument} must have {n_rows} rows, like X"
+            raise ReconciliationError(f"{wanted}, but got {len(column)} for {name!r}. Make them agree.")
+        table[:, j] = column
+    return table
+
+
+def _numbers(argument: str, data: Any) -> Array:
+    try:
+        return np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError):
+        advice = "Correct it, or use NaN"
+        raise ReconciliationError(f"{argument} must hold numbers, but got {reprlib.repr(data)}. {advice}.") from None

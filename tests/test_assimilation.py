@@ -1,0 +1,101 @@
+import hindsight_by_hand as by_hand
+import numpy as np
+import pytest
+import torch
+
+import references
+from equipoise.conditioning import condition
+from equipoise.gaussian import DiagonalGaussian
+from equipoise.reconciliation.assimilation import MixtureMoments, RunningWeights, assimilate
+
+NAN, INF = float("nan"), float("inf")
+
+
+def tensor(values):
+    return torch.as_tensor(np.asarray(values, dtype=float))
+
+
+def problem(seed):
+    """A random problem as a block of one draw and one row, readings of it, and their variances."""
+    one = references.random_problem(seed)
+    rng = np.random.default_rng(seed)
+    y = one.mean + rng.normal(size=6)
+    y[seed % 6] = NAN
+    w = rng.uniform(0.05, 1.0, 6)
+    w[(seed + 2) % 6] = INF
+    block = DiagonalGaussian(tensor(one.mean)[None, None], tensor(one.var)[None, None])
+    return one, condition(block, tensor(one.B), tensor(one.target)[None], tensor(one.tol_var)), y, w
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_readings_first_and_balances_then_is_bayes_rule_with_dense_matrices(seed):
+    one, gaussian, y, w = problem(seed)
+    mean, cov, log_evidence = by_hand.conditioned(*references.conditioned(*one), y, w)
+    found = assimilate(gaussian, tensor(y)[None], tensor(w)[None])
+    np.testing.assert_allclose(found.after.mean[0, 0], mean, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.after.covariance()[0, 0], cov, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.log_evidence.item(), log_evidence, rtol=1e-10)
+
+
+def test_an_exact_reading_is_taken_and_the_balance_gives_the_rest():
+    said = DiagonalGaussian(torch.zeros(1, 1, 2).double(), torch.ones(1, 1, 2).double())
+    gaussian = condition(said, tensor([[1.0, 1.0]]), tensor([[5.0]]))
+    found = assimilate(gaussian, tensor([[2.0, NAN]]), tensor([[0.0, 0.0]]))
+    np.testing.assert_allclose(found.after.mean[0, 0], [2.0, 3.0], atol=1e-12)
+    np.testing.assert_allclose(found.after.var[0, 0], [0.0, 0.0], atol=1e-12)
+
+
+def test_without_readings_nothing_changes_and_all_draws_are_alike():
+    _, gaussian, _, w = problem(3)
+    found = assimilate(gaussian, torch.full((1, 6), NAN, dtype=torch.float64), tensor(w)[None])
+    np.testing.assert_allclose(found.after.mean, gaussian.mean, atol=1e-12)
+    np.testing.assert_allclose(found.log_evidence.item(), 0.0, atol=1e-12)
+    assert bool((found.sensor_var == INF).all())
+
+
+def test_weights_of_blocks_are_those_of_all_draws_at_once_however_small():
+    log_weight = tensor(np.random.default_rng(0).normal(size=(50, 3)) * 2.0 - 1e5)
+    running, shares, weights = RunningWeights(), [], []
+    for block in log_weight.split(16):
+        weight, share = running.add(block)
+        weights.append(weight)
+        shares.append(share)
+    all_at_once = torch.softmax(log_weight, 0)
+    np.testing.assert_allclose(running.effective, 1.0 / all_at_once.square().sum(0), rtol=1e-9)
+    np.testing.assert_allclose(weights[-1] * shares[-1], all_at_once[48:], rtol=1e-9)
+
+
+def test_equal_draws_all_count_and_a_single_good_one_counts_alone():
+    running = RunningWeights()
+    running.add(tensor([[0.0, 800.0]] + [[0.0, 0.0]] * 39))
+    np.testing.assert_allclose(running.effective, [40.0, 1.0])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_moments_over_blocks_are_those_of_the_weighted_mixture(dense):
+    rng = np.random.default_rng(1)
+    mean, var, log_weight = 1e4 + rng.normal(size=(70, 2, 3)), rng.uniform(0.1, 1, (70, 2, 3)), rng.normal(size=(70, 2))
+    running = MixtureMoments(dense=dense)
+    for start in range(0, 70, 32):
+        part = slice(start, start + 32)
+        running.add(tensor(log_weight[part]), DiagonalGaussian(tensor(mean[part]), tensor(var[part])))
+    for i in range(2):
+        weight = np.exp(log_weight[:, i]) / np.exp(log_weight[:, i]).sum()
+        cov = np.cov(mean[:, i].T, aweights=weight, ddof=0) + np.diag(weight @ var[:, i])
+        np.testing.assert_allclose(running.mean[i], weight @ mean[:, i], rtol=1e-13)
+        np.testing.assert_allclose(running.second[i], cov if dense else np.diag(cov), rtol=1e-8, atol=1e-9)
+
+
+def test_weighted_draws_of_a_linear_gaussian_model_have_its_closed_form():
+    """θ ~ N(0, 1), z | θ ~ N(θ, v), a reading y = z + e: z | y is normal; bands are 5 standard errors."""
+    v, w, y, n = 0.2, 0.3, 1.5, 200_000
+    theta = torch.randn(n, 1, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = assimilate(DiagonalGaussian(theta, torch.full_like(theta, v)), tensor([[y]]), tensor([[w]]))
+    running = MixtureMoments()
+    running.add(found.log_evidence, found.after)
+    gain = (1 + v) / (1 + v + w)
+    mean, var, effective = gain * y, (1 + v) * (1 - gain), running.weights.effective.item()
+    assert abs(running.mean.item() - mean) < 5 * np.sqrt(var / effective)
+    assert abs(running.second.item() - var) < 5 * var * np.sqrt(2 / effective)
+    equal = found.after.mean.mean().item()  # what equal weights would say is something else
+    assert abs(equal - mean) > 50 * np.sqrt(var / effective)
