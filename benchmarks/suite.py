@@ -6,7 +6,7 @@ from multiprocessing import get_context
 
 from benchmarks.results import Result
 
-NAMES = ("conditioning", "training", "prediction", "streaming")
+NAMES = ("conditioning", "training", "prediction", "streaming", "reconciliation")
 
 
 def run(name: str, quick: bool) -> list[Result]:

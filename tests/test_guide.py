@@ -1,4 +1,4 @@
-"""The guide cannot rot: what it tells readers to do is done here, in its order, and must show what the page shows.
+"""The guides cannot rot: what they tell readers to do is done here, in its order, and must show what the page shows.
 
 Blocks of Python run in one namespace, command lines through `equipoise.cli.main`, all in one folder. What is printed is
 compared word by word; numbers may differ a little, as they do between machines; `...` stands for any words.
@@ -28,6 +28,7 @@ from equipoise.job import Job, ModelOptions
 
 DOCS = Path(__file__).parent.parent / "docs"
 GUIDE = (DOCS / "guide.md").read_text("utf-8")
+RECONCILIATION = (DOCS / "reconciliation.md").read_text("utf-8")
 REFERENCE = (DOCS / "cli.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 JOB = "mixer.toml"
@@ -70,6 +71,7 @@ class Reader:
     """Does what the page says in a folder, and remembers what came of it."""
 
     folder: Path
+    job: str = JOB
     names: dict[str, Any] = field(default_factory=dict)
     printed: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
@@ -94,7 +96,7 @@ class Reader:
 
     def _edit(self, text: str) -> None:
         """A single line replaces the one of the same key, anything longer the whole job file."""
-        job, key = self.folder / JOB, text.partition(" =")[0]
+        job, key = self.folder / self.job, text.partition(" =")[0]
         if text.count("\n") == 1:
             text, times = re.subn(rf"^{key} = .*\n", lambda _: text, job.read_text("utf-8"), flags=re.MULTILINE)
             assert times == 1
@@ -148,11 +150,16 @@ def claim(check: Claim) -> Claim:
 def test_a_reader_who_follows_the_guide_sees_what_it_shows_and_gets_what_it_says(tmp_path, monkeypatch, long_training):
     monkeypatch.chdir(tmp_path)
     reader = Reader(tmp_path)
-    for step in steps(GUIDE):
-        reader.do(step)
-        assert agree(step.shown, reader.printed[-1]), f"{step.text}\nprints\n{reader.printed[-1]}"
+    follow(reader, GUIDE)
     for check in CLAIMS:
         check(reader)
+
+
+def follow(reader: Reader, page: str) -> None:
+    """Do what a page says, and compare what it shows."""
+    for step in steps(page):
+        reader.do(step)
+        assert agree(step.shown, reader.printed[-1]), f"{step.text}\nprints\n{reader.printed[-1]}"
 
 
 @claim
@@ -161,7 +168,7 @@ def every_command_ends_well_but_the_check_of_the_wrong_sign(reader):
     failing = [line for line, code in zip(lines, reader.codes, strict=True) if code]
     assert failing == [f"equipoise check {JOB}"]
     assert sorted(reader.codes)[-2:] == [0, 1]
-    assert {line.split()[1] for line in lines} == set(COMMANDS) - {"tune"}
+    assert {line.split()[1] for line in lines} == set(COMMANDS) - {"tune", "reconcile"}
 
 
 @claim
@@ -267,6 +274,53 @@ def the_exported_program_says_what_the_model_says(reader):
     assert abs(mean[:, 2] - mean[:, 0] - mean[:, 1]).max() < 1e-12
 
 
+# --- What the guide to reconciliation claims --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plant(tmp_path_factory):
+    """Somebody who followed the guide to reconciliation."""
+    reader = Reader(tmp_path_factory.mktemp("plant"), "plant.toml")
+    with contextlib.chdir(reader.folder):
+        follow(reader, RECONCILIATION)
+    return reader
+
+
+def test_the_lying_meter_and_the_leak_are_found_in_their_hours_and_with_their_sizes(plant):
+    names, table = plant.names, plant.table("reconciled.csv")
+    for name, hours, error in [("recycle [kg/s]", (12, 18), 0.4), ("reactor", (36, 42), 1.0)]:
+        inside = (names["hour"] >= hours[0]) & (names["hour"] < hours[1])
+        suspected = (table["suspect"] == name).to_numpy()
+        assert suspected[inside].mean() > 0.9
+        assert suspected[~inside].mean() < 0.05
+        sizes = table.loc[suspected & inside, "suspect error"].astype(float)
+        assert abs(sizes.mean() - error) < 0.05
+    assert plant.codes == [0]
+
+
+def test_what_is_reconciled_obeys_the_balances_and_is_closer_to_the_truth(plant):
+    names, table = plant.names, plant.table("reconciled.csv")
+    flows = {name: table[f"{name} [kg/s] reconciled"].astype(float) for name in names["names"]}
+    for left, right in [
+        (flows["feed"] + flows["recycle"], flows["charge"]),
+        (flows["charge"], flows["effluent"]),
+        (flows["effluent"], flows["product"] + flows["bottoms"]),
+        (flows["bottoms"], flows["recycle"] + flows["purge"]),
+    ]:
+        np.testing.assert_allclose(left, right, atol=1e-12)
+    well = names["hour"] < 12
+    for name, true in zip(names["names"], names["truth"], strict=True):
+        measured = names["readings"][f"{name} [kg/s]"].to_numpy()[well]
+        assert np.std(flows[name].to_numpy()[well] - true[well]) < np.std(measured - true[well])
+
+
+def test_the_page_on_the_plant_names_the_culprits_and_loads_nothing(plant):
+    page = (plant.folder / "plant.html").read_text("utf-8")
+    assert "Sensor &#39;recycle [kg/s]&#39; is the suspect in" in page
+    assert "Balance &#39;reactor&#39; is the suspect in" in page
+    assert not re.search(r"<script|<link|src=|@import", page)
+
+
 # --- The tools of this file -------------------------------------------------------------------------------------------
 
 
@@ -328,7 +382,7 @@ def test_the_reference_has_every_key_of_a_job_with_its_default():
         assert described[name].strip() == expected
 
 
-@pytest.mark.parametrize("page", [GUIDE, REFERENCE])
+@pytest.mark.parametrize("page", [GUIDE, RECONCILIATION, REFERENCE])
 def test_every_link_leads_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page)
     assert links

@@ -10,7 +10,7 @@ import pytest
 
 from equipoise.cli import app, main
 
-COMMANDS = ["init", "check", "fit", "predict", "evaluate", "report", "info", "tune", "export"]
+COMMANDS = ["init", "check", "fit", "predict", "evaluate", "reconcile", "report", "info", "tune", "export"]
 
 # What a person who asks for help does not want to wait for.
 HELP_PROBE = """

@@ -1,6 +1,8 @@
 """`equipoise fit`: the model that a job describes, in one file, also after a fit that was cut short."""
 
+import contextlib
 import errno
+import io
 import json
 import os
 import shlex
@@ -13,12 +15,14 @@ import handmade_table
 import numpy as np
 import pytest
 from handmade_table import INPUTS, JOB, OUTPUTS, cell, contents
+from process_group import together
 from safetensors.numpy import load_file
 
 from equipoise import artifact
 from equipoise.checkpoint import Checkpoint
 from equipoise.cli import fit, main
 from equipoise.job import Job
+from equipoise.training import _Run
 
 pytestmark = pytest.mark.usefixtures("long_training")
 
@@ -331,3 +335,57 @@ def test_a_disk_that_is_full_when_the_model_is_written_costs_no_training(folder,
     monkeypatch.setattr("equipoise.training._Run._epoch", None)  # no epoch is left to be run
     assert main(["fit", "cell.toml", "--resume"]) == 0
     assert (folder / "cell.safetensors").read_bytes() == (whole / "cell.safetensors").read_bytes()
+
+
+# --- Several processes ------------------------------------------------------------------------------------------------
+
+
+def fit_in_group(folder, *options, kill=None):
+    """Exit code and voice of one of the processes of `torchrun … -m equipoise fit`; one may be killed in an epoch."""
+    os.chdir(folder)
+    epoch, victim = _Run._epoch, kill == int(os.environ["RANK"])
+
+    def counted(run, start, total):
+        if victim and len(run.progress.history.epochs) == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return epoch(run, start, total)
+
+    _Run._epoch = counted
+    Checkpoint.save_if_due = lambda self, state: self.save(state())
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(["fit", "cell.toml", *options])
+    return code, out.getvalue(), err.getvalue()
+
+
+def killed_in_group(folder, victim):
+    return fit_in_group(folder, kill=victim)
+
+
+def test_a_process_killed_in_a_joint_fit_ends_it_with_one_sentence_and_resuming_leads_to_the_model_of_one(
+    folder, whole
+):
+    rest, lost = together(killed_in_group, folder, 1)
+    assert lost == "killed"
+    code, out, err = rest
+    assert (code, out) == (2, "")
+    assert "but one of them ended before" in err
+    line = "torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --resume"
+    assert err.endswith(f"Go on with: {line}\n")
+    assert len(err.splitlines()) == 1
+    assert set(contents(folder)) == {"cell.csv", "cell.toml", "cell.safetensors.ckpt", "cell.run.jsonl.part"}
+    first, other = together(fit_in_group, folder, "--resume")
+    assert (first[0], other) == (0, (0, "", ""))
+    assert "10 epochs" in first[1]
+    assert set(contents(folder)) == {"cell.csv", "cell.toml", "cell.safetensors", "cell.run.jsonl"}
+    weights, expected = load_file(folder / "cell.safetensors"), load_file(whole / "cell.safetensors")
+    for name, values in expected.items():
+        np.testing.assert_allclose(weights[name], values, rtol=1e-6, atol=2e-5 * np.abs(values).max(initial=0))
+    assert [record["epoch"] for record in epochs(folder / "cell.run.jsonl")] == list(range(EPOCHS))
+
+
+def test_what_is_wrong_for_all_processes_is_told_by_one(folder):
+    handmade_table.write(folder, job=JOB.replace("cell.csv", "cel.csv"))
+    results = together(fit_in_group, folder)
+    assert [code for code, _, _ in results] == [2, 2]
+    assert sorted(len(err.splitlines()) for _, _, err in results) == [0, 1]
+    assert "Did you mean 'cell.csv'" in results[0][2] + results[1][2]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from equipoise.cli import check, evaluate, export, fit, info, init, predict, report, tune
+from equipoise.cli import check, compare, evaluate, export, fit, info, init, predict, reconcile, report, tune
 from equipoise.cli.screen import problem, say_what_can_be_said
 
 INTERRUPTED = 130
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (init, check, fit, predict, evaluate, report, info, tune, export):
+for command in (init, check, fit, predict, evaluate, reconcile, report, info, tune, compare, export):
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 

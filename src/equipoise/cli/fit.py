@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import tempfile
 import time
@@ -38,23 +39,44 @@ def run(
 ) -> None:
     """Train a model and write it to one file, with the history of the training beside it (….run.jsonl).
 
-    A fit that is cut short keeps a checkpoint (….ckpt) and goes on with --resume to the very same model.
+    A fit that is cut short keeps a checkpoint (….ckpt) and goes on with --resume to the very same model. Several
+    processes train one model together: torchrun --nproc-per-node 2 -m equipoise fit JOB.
     """
+    with _together() as (rank, processes):
+        if rank > 0:
+            _follow(job, seed, quick, device)
+        else:
+            files = _Files(output or job.with_suffix(".safetensors"))
+            _fit(job, files, resume, anew, seed, quick, device, tensorboard, processes)
+
+
+def _fit(
+    job: Path,
+    files: _Files,
+    resume: bool,
+    anew: bool,
+    seed: int | None,
+    quick: bool,
+    device: str | None,
+    tensorboard: Path | None,
+    processes: int,
+) -> None:
     from equipoise import artifact
     from equipoise.cli.check import diagnosis_of
     from equipoise.cli.rows import check_output, fingerprint, rows_of_job
     from equipoise.job import Job
 
     described = Job.load(job)
-    files = _Files(output or job.with_suffix(".safetensors"))
     check_output(files.target, job, described.data)
     files.check(resume, anew)
     rows = rows_of_job(described)
     for warning in diagnosis_of(described, rows).warnings:
         remark(warning)
-    model = _estimator(described, files, seed, quick, device)
+    model = _estimator(described, files.checkpoint, seed, quick, device)
+    model.set_params(verbose=is_watched())
     start, X = time.perf_counter(), rows.X[list(described.x_columns)]
-    with _kept(files, _again(job, files.target, seed, quick)), _recording(files.running, tensorboard) as record:
+    again = _again(job, files.target, seed, quick, processes)
+    with _kept(files, again), _recording(files.running, tensorboard) as record:
         files.start(anew)
         model.fit(X, rows.Y, callback=record)
     seconds = time.perf_counter() - start
@@ -65,26 +87,61 @@ def run(
     _summarise(model, scores, files, seconds, quick)
 
 
-def _estimator(job: Job, files: _Files, seed: int | None, quick: bool, device: str | None) -> ConstrainedBNNRegressor:
+def _follow(job: Path, seed: int | None, quick: bool, device: str | None) -> None:
+    """What a process that is not the first does: the same training, of which it keeps and tells nothing."""
+    from equipoise.cli.rows import rows_of_job
+    from equipoise.job import Job
+
+    described = Job.load(job)
+    rows = rows_of_job(described)
+    _estimator(described, None, seed, quick, device).fit(rows.X[list(described.x_columns)], rows.Y)
+
+
+@contextmanager
+def _together() -> Iterator[tuple[int, int]]:
+    """Number of this process and how many there are. Of those that fail the first tells why; others end silently."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # not by torchrun; torch takes seconds to import
+        yield 0, 1
+        return
+    from equipoise.distributed import joined
+
+    with joined() as group:
+        try:
+            yield group.rank, group.size
+        except Exception:
+            if not group.tells_first():
+                raise SystemExit(2) from None
+            raise
+
+
+def _estimator(
+    job: Job, checkpoint: Path | None, seed: int | None, quick: bool, device: str | None
+) -> ConstrainedBNNRegressor:
     from equipoise.cli.device import check_device
+    from equipoise.distributed import current
 
     overrides: dict[str, Any] = dict(QUICK) if quick else {}
     overrides |= {"random_state": seed} if seed is not None else {}
     overrides |= {"device": device} if device is not None else {}
-    model = job.estimator(checkpoint=files.checkpoint, verbose=is_watched(), **overrides)
+    model = job.estimator(checkpoint=checkpoint, **overrides)
+    model.set_params(device=current().own_device(model.device))
     check_device(model.device)
     return model
 
 
-def _again(job: Path, target: Path, seed: int | None, quick: bool) -> str:
+def _again(job: Path, target: Path, seed: int | None, quick: bool, processes: int = 1) -> str:
     """The command that goes on with a fit.
 
     Example:
         >>> _again(Path("my cell.toml"), Path("cell.safetensors"), 3, False)
         "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3 --resume"
+        >>> _again(Path("cell.toml"), Path("cell.safetensors"), None, False, processes=2)
+        'torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --resume'
     """
     options = [*(["--seed", str(seed)] if seed is not None else []), *(["--quick"] if quick else [])]
-    return shlex.join(["equipoise", "fit", str(job), "-o", str(target), *options, "--resume"])
+    together = ["torchrun", "--nproc-per-node", str(processes), "-m", "equipoise"]
+    program = together if processes > 1 else ["equipoise"]
+    return shlex.join([*program, "fit", str(job), "-o", str(target), *options, "--resume"])
 
 
 class _Files:
@@ -127,6 +184,10 @@ class _Files:
         if anew:
             self.checkpoint.unlink(missing_ok=True)
 
+    def left(self, again: str) -> str:
+        """What is left of a fit that was cut short."""
+        return f"Go on with: {again}" if self.checkpoint.exists() else "Nothing is kept: no checkpoint was due yet."
+
     def tidy(self) -> None:
         """A running history is of use only together with a checkpoint."""
         if not self.checkpoint.exists():
@@ -146,13 +207,15 @@ class _Files:
 def _kept(files: _Files, again: str) -> Iterator[None]:
     """Says what is left of a fit that is cut short."""
     from equipoise.description import ArtifactError
+    from equipoise.distributed import LostProcessError
 
     try:
         yield
     except KeyboardInterrupt:
-        kept = f"Go on with: {again}" if files.checkpoint.exists() else "Nothing is kept: no checkpoint was due yet."
-        say(f"Interrupted. {kept}")
+        say(f"Interrupted. {files.left(again)}")
         raise
+    except LostProcessError as error:
+        raise LostProcessError(f"{error} {files.left(again)}") from error
     except OSError as error:
         raise ArtifactError(f"The fit of '{files.target}' cannot be kept: {error.strerror or error}.") from error
     finally:

@@ -4,5 +4,6 @@ from equipoise.job.complaints import JobError
 from equipoise.job.drafting import draft
 from equipoise.job.jobfile import Job
 from equipoise.job.options import LearnedTolerance, ModelOptions
+from equipoise.job.plant import Accuracy, Plant
 
-__all__ = ["Job", "JobError", "LearnedTolerance", "ModelOptions", "draft"]
+__all__ = ["Accuracy", "Job", "JobError", "LearnedTolerance", "ModelOptions", "Plant", "draft"]

@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import equipoise.estimator
 
 Name = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
+AnyJob = TypeVar("AnyJob", bound="Job")
 PLACES = {"inputs": "an input", "known": "a known column", "outputs": "an output"}
 
 
@@ -68,13 +69,13 @@ class Job(BaseModel):
     _file: str = PrivateAttr("job")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Job:
+    def load(cls: type[AnyJob], path: str | os.PathLike[str]) -> AnyJob:
         """Read and check a job file. Raises JobError."""
         path = Path(path)
         return cls.parse(_text_of(path), path)
 
     @classmethod
-    def parse(cls, text: str, path: str | os.PathLike[str] = "job") -> Job:
+    def parse(cls: type[AnyJob], text: str, path: str | os.PathLike[str] = "job") -> AnyJob:
         """Read and check the text of a job file.
 
         Args:
@@ -112,7 +113,33 @@ class Job(BaseModel):
     @property
     def sensor_std(self) -> dict[str, Any] | str:
         """What was said of the sensors, by full name of the output, as the estimator takes it."""
-        return {_output_of(name, self): value for name, value in self.sensors.items()} or "learn"
+        return {self.sensed(name): value for name, value in self.sensors.items()} or "learn"
+
+    @property
+    def file(self) -> str:
+        """The name of the file it was read from."""
+        return self._file
+
+    @property
+    def with_sensors(self) -> tuple[str, ...]:
+        """Columns that may have a sensor: those that a network predicts."""
+        return self.outputs
+
+    def sensed(self, name: str) -> str:
+        """The column that a sensor's name means, found as `parse_equation` finds columns. Raises JobError."""
+        columns = self.with_sensors
+        try:
+            (column,) = parse_equation("`" + name.replace("`", "``") + "` = 0", columns).coefficients
+        except EquationError:
+            fitting = [column for column in columns if column_symbol(column) == name]
+            other = [PLACES[place] for place in PLACES if name in getattr(self, place)]
+            advice = f"It fits {quoted_list(fitting)}: write the full name." if fitting else did_you_mean(name, columns)
+            got = f"{name!r}, {other[0]}" if other else repr(name)
+            rule = (
+                "[sensors] must name outputs" if columns == self.outputs else "[sensors] must name columns of the job"
+            )
+            raise JobError(f"{rule}, but got {got}. {advice}") from None
+        return column
 
     def check_header(self, header: Sequence[str]) -> None:
         """Raise JobError unless a table has all columns of the job."""
@@ -196,29 +223,17 @@ def _wrong_sensors(job: Job) -> Iterator[str]:
     found: dict[str, str] = {}
     for name, value in job.sensors.items():
         try:
-            output = _output_of(name, job)
+            column = job.sensed(name)
         except JobError as error:
             yield str(error)
             continue
-        if output in found:
-            yield f"[sensors] must name each output once, but got {found[output]!r} and {name!r}. Remove one of them."
-        found[output] = name
+        if column in found:
+            kind = "output" if column in job.outputs else "column"
+            yield f"[sensors] must name each {kind} once, but got {found[column]!r} and {name!r}. Remove one of them."
+        found[column] = name
         if job.model.likelihood == "marginal" and job.balances and value not in (0, "learn"):
             rule = f"{name!r} in [sensors] must be 0 or 'learn' with likelihood = \"marginal\""
             yield f'{rule}, which takes what was measured for the truth, but got {value}. Use "joint", or leave it out.'
-
-
-def _output_of(name: str, job: Job) -> str:
-    """The output that a sensor's name means, found as `parse_equation` finds columns."""
-    try:
-        (output,) = parse_equation("`" + name.replace("`", "``") + "` = 0", job.outputs).coefficients
-    except EquationError:
-        fitting = [output for output in job.outputs if column_symbol(output) == name]
-        other = [PLACES[place] for place in PLACES if name in getattr(job, place)]
-        advice = f"It fits {quoted_list(fitting)}: write the full name." if fitting else did_you_mean(name, job.outputs)
-        got = f"{name!r}, {other[0]}" if other else repr(name)
-        raise JobError(f"[sensors] must name outputs, but got {got}. {advice}") from None
-    return output
 
 
 def _text_of(path: Path) -> str:

@@ -1,0 +1,70 @@
+"""When rows were measured: a column of numbers or dates that never goes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from equipoise.tables.cells import numbers
+from equipoise.tables.files import PathLike, TableError
+
+
+class Clock:
+    """Reads a column of times piece by piece.
+
+    Args:
+        column: Its name. It holds numbers, or dates such as 2026-03-01 08:30; the first piece decides.
+        path: The file, for messages.
+
+    Example:
+        >>> Clock("t", "plant.csv").read(pd.DataFrame({"t": ["2026-03-01 08:30", "2026-03-01 08:31"]}))
+        array(['2026-03-01T08:30:00.000000000', '2026-03-01T08:31:00.000000000'],
+              dtype='datetime64[ns]')
+    """
+
+    def __init__(self, column: str, path: PathLike):
+        self.column, self.path = column, Path(path)
+        self._last: NDArray[Any] | None = None
+
+    def read(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """The times of a piece, float64 or datetime64. Raises TableError where one is missing, or earlier."""
+        times = self._numbers(frame) if self._last is None else self._like(frame, self._last)
+        self._check_order(frame, times)
+        self._last = times[-1:]
+        return times
+
+    def _like(self, frame: pd.DataFrame, last: NDArray[Any]) -> NDArray[Any]:
+        if last.dtype.kind == "M":
+            return self._dates(frame[self.column])
+        return numbers(frame, [self.column], self.path, missing_ok=False)[:, 0]
+
+    def _numbers(self, frame: pd.DataFrame) -> NDArray[Any]:
+        try:
+            return numbers(frame, [self.column], self.path, missing_ok=False)[:, 0]
+        except TableError:
+            return self._dates(frame[self.column])
+
+    def _dates(self, column: Any) -> NDArray[Any]:
+        """Dates as they are written; those with a time zone are put to UTC."""
+        cells = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else column.astype(str).str.strip()
+        format = None if cells is column else "ISO8601"
+        times = pd.to_datetime(cells, format=format, utc=True, errors="coerce").dt.tz_localize(None)
+        if times.isna().any():
+            position = int(times.isna().to_numpy().argmax())
+            rule = f"Column {self.column!r} must hold numbers, or dates such as 2026-03-01 08:30, in every row"
+            got = f"{str(column.iloc[position])!r} in row {column.index[position] + 1} of '{self.path.name}'"
+            raise TableError(f"{rule}, but got {got}. Correct it.")
+        return times.to_numpy(dtype="datetime64[ns]")
+
+    def _check_order(self, frame: pd.DataFrame, times: NDArray[Any]) -> None:
+        before = times[:1] if self._last is None else self._last
+        back = np.flatnonzero(times < np.concatenate([before, times[:-1]]))
+        if len(back):
+            position = int(back[0])
+            got = f"{str(frame[self.column].iloc[position])!r} in row {frame.index[position] + 1} of '{self.path.name}'"
+            rule = f"Column {self.column!r} must not go back in time"
+            raise TableError(f"{rule}, but got {got}, which is earlier than the row before. Sort the table.")

@@ -1,0 +1,75 @@
+"""Sentences say what was put into the data, and no more than chance allows."""
+
+import numpy as np
+import pytest
+
+from equipoise.constraints import LinearConstraint
+from equipoise.reconciliation import reconcile, verdicts
+from equipoise.reconciliation.judgement import more_than_chance, standing_out
+
+NAMES = ["a [kg/s]", "b [kg/s]", "c [kg/s]", "d [kg/s]"]
+CHAIN = LinearConstraint.from_equations({"first": "a = b", "second": "b = c", "third": "c = d"}, outputs=NAMES)
+ROWS = 2000
+
+
+def log(bias=None, leak=False, missing=(), rows=ROWS, seed=0):
+    """A logbook of one flow through four meters, with a biased meter, or a leak before the last two."""
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(5, 9, (rows, 1)) + 0.1 * rng.normal(size=(rows, 4))
+    if bias is not None:
+        values[: rows // 4, bias] -= 1.0
+    if leak:
+        values[: rows // 4, 2:] -= 1.0
+    values[:, list(missing)] = np.nan
+    return reconcile(values, 0.1, CHAIN).logbook()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_gross_errors_alarms_are_called_chance_and_nobody_is_named(seed):
+    found = log(seed=seed)
+    assert 0 < found.tally.alarms < 0.07 * ROWS
+    (sentence,) = verdicts(found)
+    assert sentence.endswith("fail the global test at 95 %: no more than chance gives.")
+    assert not more_than_chance(found)
+
+
+def test_a_lying_sensor_is_named_with_rows_sign_size_and_unit():
+    found = log(bias=1)
+    first, second = verdicts(found)
+    assert first.startswith(f"{found.tally.alarms:,} of 2,000 rows (")
+    assert first.endswith("chance would give 100.")
+    assert [candidate.name for candidate in standing_out(found)] == ["b [kg/s]"]
+    count = found.tally.errors.count[1]
+    assert 490 <= count <= 560
+    assert second.startswith(f"Sensor 'b [kg/s]' is the suspect in {count} rows: it shows ")
+    assert second.endswith(" kg/s too little.")
+    assert abs(float(second.split("it shows ")[1].split()[0]) - 1.0) < 0.05
+
+
+def test_a_leak_is_named_with_the_side_that_has_more():
+    found = log(leak=True)
+    _, second = verdicts(found)
+    assert second.startswith("Balance 'second' is the suspect in ")
+    assert second.endswith(" kg/s more than its right side.")
+
+
+def test_what_cannot_be_told_apart_is_said():
+    _, second, *_ = verdicts(log(bias=0))
+    assert second.startswith("Sensor 'a [kg/s]' is the suspect")
+    assert second.endswith("; balance 'first' would explain it as well.")
+
+
+def test_what_is_not_checked_calculated_or_unknown_is_said():
+    pair = LinearConstraint.from_equations({"sum": "a = b + c"}, outputs=["a", "b", "c", "idle"])
+    unknown = reconcile([[3.0, np.nan, np.nan, 1.0]], 0.1, pair).logbook()
+    assert verdicts(unknown) == [
+        "None of 1 rows can be tested: too little is measured, and every value would be believed.",
+        "No balance checks 'a' and 'idle': an error there cannot be seen.",
+        "Nothing determines 'b' and 'c' in up to 1 rows: no number is given there. Measure more.",
+    ]
+    calculated = reconcile([[3.0, 1.0, np.nan, 1.0], [3.0, 1.0, 2.0, 1.0]], 0.1, pair).logbook()
+    assert verdicts(calculated)[0] == (
+        "0 of 1 rows fail the global test at 95 %: no more than chance gives. "
+        "1 more cannot be tested: too little is measured there."
+    )
+    assert "Calculated from the others where not measured: 'c'." in verdicts(calculated)
