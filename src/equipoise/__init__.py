@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from equipoise.gaussian import DiagonalGaussian as DiagonalGaussian
     from equipoise.job import Job as Job
     from equipoise.job import JobError as JobError
+    from equipoise.job import Plant as Plant
     from equipoise.ledger import Ledger as Ledger
     from equipoise.predictive import Predictive as Predictive
     from equipoise.reconciliation import Reconciliation as Reconciliation
     from equipoise.reconciliation import ReconciliationError as ReconciliationError
     from equipoise.reconciliation import reconcile as reconcile
+    from equipoise.reconciliation.with_model import ModelReconciliation as ModelReconciliation
     from equipoise.tables import TableError as TableError
     from equipoise.tolerance import TolerancePrior as TolerancePrior
     from equipoise.training import TrainingPlan as TrainingPlan
@@ -42,6 +44,8 @@ _HOMES = {
     "JobError": "job",
     "Ledger": "ledger",
     "LinearConstraint": "constraints",
+    "ModelReconciliation": "reconciliation.with_model",
+    "Plant": "job",
     "Predictive": "predictive",
     "Reconciliation": "reconciliation",
     "ReconciliationError": "reconciliation",
@@ -68,6 +72,8 @@ __all__ = [
     "JobError",
     "Ledger",
     "LinearConstraint",
+    "ModelReconciliation",
+    "Plant",
     "Predictive",
     "Reconciliation",
     "ReconciliationError",
