@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from equipoise.equations import quoted_list
 from equipoise.tables.files import DELIMITERS, PathLike, TableError, format_of, is_parquet, packed, pyarrow
@@ -102,7 +103,8 @@ class _TextSink:
 
     def write(self, frame: pd.DataFrame, first: bool) -> None:
         columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
-        returns = any("\r" in cell for column in columns for cell in column if isinstance(cell, str))
+        texts = (cells for cells, kind in zip(columns, frame.dtypes, strict=True) if not is_numeric_dtype(kind))
+        returns = any("\r" in cell for cells in texts for cell in cells if isinstance(cell, str))
         quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL  # the latter leaves a lone \r unquoted
         writer = csv.writer(self.text, delimiter=self.delimiter, lineterminator="\n", quoting=quoting)
         if first:
