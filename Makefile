@@ -14,10 +14,10 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce study tune test check lint types format bench figure clean
+.PHONY: help setup reproduce study tune compare compare-small test check lint types format bench figure clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with pinned dependencies and this package in it (PYTHON=python3.11 picks the interpreter)
 
@@ -29,6 +29,15 @@ study: $(STAMP) ## ablation, fewer rows, whole discharges left out (about an hou
 
 tune: $(STAMP) ## search the study's architecture and rates on its validation rows
 	@$(BIN)/python -m equipoise.battery.tune $(ARGS)
+
+compare: $(STAMP) ## every rival method on the battery and five other cases (hours; goes on where it stopped)
+	@$(BIN)/equipoise compare battery --seeds 5 --workers 2 -o runs/compare-battery
+	@$(BIN)/equipoise compare tank flash biased hierarchy few --seeds 3 --workers 2 -o runs/compare-cases
+	@$(BIN)/python -m equipoise.comparison runs/compare-battery/compare.json runs/compare-cases/compare.json \
+	  --reading docs/comparison-reading.md -o docs/comparison.md
+
+compare-small: $(STAMP) ## the same in miniature: few epochs, one case; the numbers mean nothing
+	@$(BIN)/equipoise compare few --quick --seeds 2 -o runs/compare-small
 
 test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options to pytest)
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(ARGS)

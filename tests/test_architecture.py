@@ -65,6 +65,8 @@ LAYERS = (
     "methods",
     "report",
     "battery",
+    "cases",
+    "comparison",
     "cli",
 )
 SHORTCUTS = {("estimator.py", "artifact")}  # `model.save` is where users look for it

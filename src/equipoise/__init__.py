@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from equipoise.artifact import load as load
+    from equipoise.cases import CaseError as CaseError
     from equipoise.checkpoint import TrainingError as TrainingError
+    from equipoise.comparison import compare as compare
     from equipoise.conditioning import ConditioningLayer as ConditioningLayer
     from equipoise.conditioning import condition as condition
     from equipoise.constraints import ConstraintError as ConstraintError
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from equipoise.job import JobError as JobError
     from equipoise.job import Plant as Plant
     from equipoise.ledger import Ledger as Ledger
+    from equipoise.methods.catalogue import MethodError as MethodError
+    from equipoise.methods.regressor import MethodRegressor as MethodRegressor
     from equipoise.predictive import Predictive as Predictive
     from equipoise.reconciliation import Reconciliation as Reconciliation
     from equipoise.reconciliation import ReconciliationError as ReconciliationError
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 # line must answer --help without it.
 _HOMES = {
     "ArtifactError": "description",
+    "CaseError": "cases",
     "ConditionedGaussian": "gaussian",
     "ConditioningLayer": "conditioning",
     "ConstrainedBNNRegressor": "estimator",
@@ -44,6 +49,8 @@ _HOMES = {
     "JobError": "job",
     "Ledger": "ledger",
     "LinearConstraint": "constraints",
+    "MethodError": "methods.catalogue",
+    "MethodRegressor": "methods.regressor",
     "ModelReconciliation": "reconciliation.with_model",
     "Plant": "job",
     "Predictive": "predictive",
@@ -53,6 +60,7 @@ _HOMES = {
     "TolerancePrior": "tolerance",
     "TrainingError": "checkpoint",
     "TrainingPlan": "training",
+    "compare": "comparison",
     "condition": "conditioning",
     "diagnose": "diagnosis",
     "load": "artifact",
@@ -62,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "ArtifactError",
+    "CaseError",
     "ConditionedGaussian",
     "ConditioningLayer",
     "ConstrainedBNNRegressor",
@@ -72,6 +81,8 @@ __all__ = [
     "JobError",
     "Ledger",
     "LinearConstraint",
+    "MethodError",
+    "MethodRegressor",
     "ModelReconciliation",
     "Plant",
     "Predictive",
@@ -81,6 +92,7 @@ __all__ = [
     "TolerancePrior",
     "TrainingError",
     "TrainingPlan",
+    "compare",
     "condition",
     "diagnose",
     "load",

@@ -1,0 +1,122 @@
+"""One method on one case with one seed, kept in a file of its own: what was finished is not done again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from equipoise.atomic import write_atomically
+from equipoise.cases import Case, Split
+from equipoise.checkpoint import TrainingError
+from equipoise.methods.catalogue import Method
+
+FORMAT = 1  # of what is kept; one more when methods or scores change their meaning
+
+
+class TrialResult(BaseModel):
+    """What a trial found.
+
+    Attributes:
+        case, method, seed: Which it was.
+        scores: By name, as `SCORES` says; NaN where there is none.
+        step_seconds: Of the QP layer and of the closed form, where the layer was used.
+        penalty: The strength of the soft penalty that was taken.
+        failure: Why there are no scores.
+        fingerprint: Of everything that decides it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    case: str
+    method: str
+    seed: int
+    scores: dict[str, float] = {}
+    step_seconds: dict[str, float] = {}
+    penalty: float = 0.0
+    failure: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Fit and score one method; picklable, for joblib.
+
+    Args:
+        case: On what.
+        method: What.
+        seed: Of data or split, start and draws.
+        folder: Where results are kept; None keeps nothing.
+    """
+
+    case: Case
+    method: Method
+    seed: int
+    folder: Path | None = None
+
+    def __call__(self, threads: int | None = None) -> TrialResult:
+        """The kept result, or a new one, which is kept."""
+        import torch
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        split = self.case.split(self.seed)
+        fingerprint = self._fingerprint(split)
+        if (kept := self._read(fingerprint)) is not None:
+            return kept
+        result = self._run(split).model_copy(update={"fingerprint": fingerprint})
+        self._write(result)
+        return result
+
+    def _run(self, split: Split) -> TrialResult:
+        from equipoise.comparison.scoring import score
+        from equipoise.methods.regressor import MethodRegressor
+
+        which = {"case": self.case.name, "method": self.method.name, "seed": self.seed}
+        pair = {"inference": self.method.inference, "imposition": self.method.imposition}
+        model = MethodRegressor(self.case.constraint, **pair, **self.case.options, random_state=self.seed)
+        start = time.perf_counter()
+        try:
+            model.fit(split.fit.X, split.fit.Y, held_out=split.held_out)
+        except (TrainingError, ImportError) as error:
+            return TrialResult(**which, failure=str(error))  # type: ignore[arg-type]
+        scores = score(model, self.case, split, time.perf_counter() - start)
+        extra = {"step_seconds": getattr(model, "step_seconds_", {}), "penalty": model.penalty_}
+        return TrialResult(**which, scores=scores, **extra)  # type: ignore[arg-type]
+
+    def _read(self, fingerprint: str) -> TrialResult | None:
+        if self.folder is None:
+            return None
+        try:
+            kept = TrialResult.model_validate_json(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return kept if kept.fingerprint == fingerprint and not kept.failure else None
+
+    def _write(self, result: TrialResult) -> None:
+        if self.folder is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, lambda file: file.write(result.model_dump_json(indent=1).encode()))
+
+    @property
+    def _path(self) -> Path:
+        return (self.folder or Path()) / self.case.name / f"{self.method.name}-seed-{self.seed}.json"
+
+    def _fingerprint(self, split: Split) -> str:
+        """Changes with the data, the balances, the options, the method and the version of torch."""
+        import torch
+
+        said: list[Any] = [FORMAT, self.method.name, self.seed, repr(sorted(self.case.options.items()))]
+        said += [repr(self.case.constraint), split.digest(), torch.__version__]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def is_number(value: float | None) -> bool:
+    """Whether a score is there."""
+    return value is not None and math.isfinite(value)

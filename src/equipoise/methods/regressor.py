@@ -1,0 +1,256 @@
+"""MethodRegressor: every method of the catalogue behind the estimator's face."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from equipoise.constraints import LinearConstraint
+from equipoise.estimator import LIKELIHOODS, ConstrainedBNNRegressor
+from equipoise.methods.catalogue import IMPOSITIONS, INFERENCES, Imposition, Method, MethodError
+from equipoise.methods.fitting import fit_members
+from equipoise.methods.gains import GainGaussian, completing_gain, orthogonal_gain
+from equipoise.methods.imposing import ImposedBNN, Meeting, WeightSource
+from equipoise.methods.laplace import LastLayerLaplace
+from equipoise.methods.members import Dropout, Members
+from equipoise.methods.penalty import MissingGaussian, Penalised
+from equipoise.methods.posthoc import set_scalar_tolerance
+from equipoise.methods.quadratic import fine_tune
+from equipoise.model import ConstrainedBNN, Rows, derived_seed
+from equipoise.predictive import Predictive
+from equipoise.tolerance import TolerancePrior
+from equipoise.training import History, TrainingPlan, train
+
+Array = NDArray[np.float64]
+Callback = Callable[[dict], object] | None
+WAYS: dict[str, Meeting] = {
+    "penalty": MissingGaussian.of,
+    "projection": partial(GainGaussian.of, rule=orthogonal_gain),
+    "completion": partial(GainGaussian.of, rule=completing_gain),
+    "qp": partial(GainGaussian.of, rule=orthogonal_gain),
+}
+TUNING_SHARE = 4  # a penalty is tried with this part of the epochs
+
+
+class MethodRegressor(ConstrainedBNNRegressor):
+    """A network that is inferred in one way, with balances that are imposed in one way.
+
+    The network, its heads, its training plan and its face are those of `ConstrainedBNNRegressor`, which is
+    `inference="vi"` with `imposition="learned"`.
+
+    Args:
+        constraint: `LinearConstraint` between the columns of X and Y; None only with imposition "none".
+        inference: "vi", "deterministic", "ensemble", "dropout" or "laplace".
+        imposition: "none", "penalty", "projection", "completion", "qp", "posthoc", "posthoc-scalar", "fixed", "paper"
+            or "learned".
+        tolerance, sensor_std: As in `ConstrainedBNNRegressor`; heeded by "learned", and their numbers by "fixed", whose
+            other tolerances are 0.
+        n_members: Networks of an ensemble.
+        dropout: Probability that a hidden unit is left out.
+        penalties: Strengths of the soft penalty, of which the best on held-out rows is taken.
+        hidden, activation, prior_std, max_epochs, n_draws, validation_fraction, training, random_state, device:
+            As in `ConstrainedBNNRegressor`.
+
+    Attributes:
+        n_parameters_: How many numbers were trained.
+        penalty_: The strength that was taken.
+        step_seconds_: Of the QP layer and of the closed form, where the layer was used.
+
+    Example:
+        >>> import numpy as np, equipoise as eq
+        >>> x = np.linspace(-1, 1, 64)[:, None]
+        >>> Y = np.hstack([np.sin(x), x**2, np.sin(x) + x**2])
+        >>> balance = eq.LinearConstraint.from_equations("total = a + b", inputs=["x"], outputs=["a", "b", "total"])
+        >>> model = MethodRegressor(balance, inference="ensemble", imposition="projection", hidden=(8,), max_epochs=10,
+        ...                         random_state=0).fit(x, Y)
+        >>> bool(abs(model.predict(x) @ [1, 1, -1]).max() < 1e-12)
+        True
+    """
+
+    offset = False
+    checkpoint = None
+    verbose = False
+
+    def __init__(
+        self,
+        constraint: LinearConstraint | None = None,
+        *,
+        inference: str = "vi",
+        imposition: str = "learned",
+        tolerance: Any = None,
+        sensor_std: Any = "learn",
+        n_members: int = 5,
+        dropout: float = 0.05,
+        penalties: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0),
+        hidden: tuple[int, ...] = (64, 64),
+        activation: str = "silu",
+        prior_std: float = 1.0,
+        max_epochs: int | None = None,
+        n_draws: int = 256,
+        validation_fraction: float = 0.1,
+        training: TrainingPlan | None = None,
+        random_state: Any = None,
+        device: str | torch.device | None = None,
+    ):
+        self.constraint = constraint
+        self.inference = inference
+        self.imposition = imposition
+        self.tolerance = tolerance
+        self.sensor_std = sensor_std
+        self.n_members = n_members
+        self.dropout = dropout
+        self.penalties = penalties
+        self.hidden = hidden
+        self.activation = activation
+        self.prior_std = prior_std
+        self.max_epochs = max_epochs
+        self.n_draws = n_draws
+        self.validation_fraction = validation_fraction
+        self.training = training
+        self.random_state = random_state
+        self.device = device
+
+    @property
+    def likelihood(self) -> str:  # type: ignore[override]
+        """Of the training, as the imposition wants it."""
+        return self._imposition.likelihood
+
+    def predict_distribution(self, X: Any) -> Predictive:
+        """The whole predictive distribution; a mixture of as many components as there are different ones."""
+        check_is_fitted(self)
+        p = super().predict_distribution(X)
+        layer = self.model_.conditioning
+        members = {"deterministic": 1, "ensemble": self.n_members}.get(self.inference)
+        if members is None or (layer is not None and bool(layer.tolerance.learned.any())):
+            return p
+        return replace(p, n_draws=members)
+
+    def save(self, path: Any) -> None:
+        """Refused: a model file describes a `ConstrainedBNNRegressor`."""
+        raise MethodError(
+            f"A model file must hold a ConstrainedBNNRegressor, but got {self._method.title}. "
+            "Methods are for comparison; fit a ConstrainedBNNRegressor to keep one."
+        )
+
+    # ------------------------------------------------------------------ building
+
+    def _build(
+        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_std: Array | None, precision: float
+    ) -> ConstrainedBNN:
+        built = super()._build(X, Y, obeyed, sensor_std, precision)
+        model = ImposedBNN(built, WAYS.get(self._imposition.way or ""))
+        self._layer = model.conditioning
+        if not self._imposition.in_training:
+            model.conditioning = None
+        return model.to(self._device)
+
+    def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
+        names, said = self.constraint_.names, self.tolerance  # type: ignore[union-attr]
+        if self._imposition.tolerance == "learned":
+            return super()._tolerance(obeyed)
+        if self._imposition.tolerance == "paper":
+            return {name: 0.0 if exact else TolerancePrior.paper() for name, exact in zip(names, obeyed, strict=True)}
+        if self._imposition.tolerance == "given":
+            by_name = said if isinstance(said, Mapping) else dict.fromkeys(names, said)
+            return {name: 0.0 if _is_learned(by_name.get(name)) else by_name[name] for name in names}
+        return dict.fromkeys(names, 0.0)
+
+    def _sensor_std(self, Y: Array, obeyed: NDArray[np.bool_]) -> Array | None:
+        return super()._sensor_std(Y, obeyed) if self._imposition.sensors else None
+
+    # ------------------------------------------------------------------ training
+
+    def _train(self, rows: Rows, validation: Rows | None, callback: Callback = None) -> History:
+        model, imposition = self._model, self._imposition
+        self.penalty_ = self._tuned_penalty(rows, validation) if imposition.way == "penalty" else 0.0
+        if imposition.way == "penalty":
+            model.likelihood = Penalised(self.penalty_)
+        history = self._fit_weights(rows, validation, self._plan(), callback)
+        model.conditioning = self._layer if imposition.in_prediction else None
+        model.likelihood = LIKELIHOODS[imposition.predicts]
+        if imposition.tolerance == "scalar":
+            set_scalar_tolerance(model, rows if validation is None else validation, derived_seed(self.seed_, 7))
+        self.n_parameters_ = self._count()
+        return history
+
+    def _fit_weights(self, rows: Rows, validation: Rows | None, plan: TrainingPlan, callback: Callback) -> History:
+        if INFERENCES[self.inference].by == "posterior":
+            return train(self._model, rows, validation, plan, seed=self.seed_, callback=callback)
+        seeds, dropout = self._member_seeds(), self.dropout if self.inference == "dropout" else 0.0
+        weights, history = fit_members(self._model, rows, validation, plan, seeds, dropout=dropout, callback=callback)
+        if self._imposition.way == "qp":
+            self._model.conditioning = self._layer
+            weights, self.step_seconds_ = fine_tune(self._model, weights, rows, plan, seeds, dropout)
+        self._model.source = self._source(weights, rows)
+        return history
+
+    def _source(self, weights: torch.Tensor, rows: Rows) -> WeightSource:
+        network = self._model.network
+        if self.inference == "dropout":
+            return Dropout(network, weights[0], self.dropout)
+        return LastLayerLaplace(network, weights[0], rows) if self.inference == "laplace" else Members(weights)
+
+    def _tuned_penalty(self, rows: Rows, validation: Rows | None) -> float:
+        """The strength under which held-out rows are most likely, each tried with a part of the epochs."""
+        if validation is None or len(self.penalties) == 1:
+            return float(self.penalties[len(self.penalties) // 2])
+        model, start, plan = self._model, deepcopy(self._model.state_dict()), self._plan()
+        short = replace(plan, max_epochs=max(1, plan.max_epochs // TUNING_SHARE), mean_epochs=plan.mean_epochs // 4)
+        found = {}
+        for strength in self.penalties:
+            model.likelihood = Penalised(strength)
+            self._fit_weights(rows, validation, short, None)
+            model.likelihood = Penalised(0.0)
+            found[float(strength)] = -float(model.mixture_log_prob(validation, derived_seed(self.seed_, 7)).mean())
+            model.source = None
+            model.load_state_dict(start)
+        return min(found, key=found.__getitem__)
+
+    def _member_seeds(self) -> list[int]:
+        """The first member is the deterministic network of the same seed."""
+        n = self.n_members if self.inference == "ensemble" else 1
+        return [self.seed_, *(derived_seed(self.seed_, 11, member) for member in range(1, n))]
+
+    def _count(self) -> int:
+        model = self._model
+        n = model.network.posterior.loc.numel()
+        weights = {"vi": 2 * n, "ensemble": self.n_members * n}.get(self.inference, n)
+        learned = [part.tolerance for part in [model.conditioning] if part is not None]
+        learned += [] if model.sensor is None else [model.sensor]
+        return weights + sum(2 * int(part.learned.sum()) for part in learned)
+
+    # ------------------------------------------------------------------ parameters
+
+    @property
+    def _method(self) -> Method:
+        return Method(self.inference, self.imposition)
+
+    @property
+    def _imposition(self) -> Imposition:
+        return IMPOSITIONS[self._method.imposition]
+
+    @property
+    def _model(self) -> ImposedBNN:
+        return self.model_  # type: ignore[return-value]
+
+    def _check_parameters(self) -> None:
+        method = self._method
+        super()._check_parameters()
+        if self.constraint is None and method.imposition != "none":
+            raise MethodError(f"imposition {method.imposition!r} must have balances, but got constraint=None.")
+        if not (isinstance(self.n_members, int) and self.n_members >= 1):
+            raise MethodError(f"n_members must be a whole number of at least 1, but got {self.n_members!r}.")
+        if not 0 <= self.dropout < 1:
+            raise MethodError(f"dropout must be a probability in [0, 1), but got {self.dropout!r}.")
+        if not self.penalties or not all(0 <= strength < np.inf for strength in self.penalties):
+            raise MethodError(f"penalties must hold numbers ≥ 0, but got {self.penalties!r}.")
+
+
+def _is_learned(said: Any) -> bool:
+    return said is None or isinstance(said, TolerancePrior)

@@ -1,0 +1,86 @@
+"""Training of members: together as alone, down to the optimum of a model that has one."""
+
+import numpy as np
+import pytest
+import torch
+
+from equipoise.conditioning import ConditioningLayer
+from equipoise.constraints import LinearConstraint
+from equipoise.likelihood import joint, marginal
+from equipoise.methods.fitting import MembersRun, fit_members
+from equipoise.methods.imposing import ImposedBNN
+from equipoise.model import ConstrainedBNN, Rows
+from equipoise.network import BayesianMLP
+from equipoise.training import TrainingPlan
+
+PLAN = TrainingPlan(max_epochs=20, batch_size=16, patience=4, max_grad_norm=0.5)
+
+
+def model(hidden=(6,), prior_std=1.0):
+    network = BayesianMLP(1, 2, hidden, prior_std=prior_std, generator=torch.Generator().manual_seed(0))
+    return ImposedBNN(ConstrainedBNN(network, None, marginal))
+
+
+def rows(n=48, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, 1))
+    y = np.hstack([np.sin(3 * x), x**2]) + 0.1 * rng.standard_normal((n, 2))
+    return Rows(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y), None)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_an_ensemble_trained_in_one_pass_is_its_members_trained_one_by_one():
+    data, held_out, seeds = rows(), rows(16, 1), [3, 14, 15]
+    together, _ = fit_members(model(), data, held_out, PLAN, seeds)
+    alone = torch.cat([fit_members(model(), data, held_out, PLAN, [seed])[0] for seed in seeds])
+    np.testing.assert_allclose(together, alone, atol=2e-5)
+    assert float((together[0] - together[1]).abs().max()) > 0.1
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_linear_model_ends_at_the_ridge_solution():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 1))
+    y = np.hstack([1.5 * x + 0.3, -0.7 * x]) + 0.3 * rng.standard_normal((64, 2))
+    data = Rows(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y), None)
+    plan = TrainingPlan(max_epochs=600, batch_size=64, learning_rate=2e-2, kl_warmup=0.0)
+    weights, _ = fit_members(model((), prior_std=0.4), data, None, plan, [1])
+    W, bias = weights[0, :4].reshape(1, 4), weights[0, 4:]
+    var = np.exp(20 * np.tanh((bias[2:] + torch.as_tensor(x, dtype=torch.float32) * W[0, 2:]).numpy() / 20))
+    phi = np.hstack([x, np.ones_like(x)])
+    for j in range(2):  # given its variances, the mean head is a ridge regression with prior precision 1 / 0.4²
+        precision = phi.T @ (phi / var[:, [j]]) + np.eye(2) / 0.4**2
+        ridge = np.linalg.solve(precision, phi.T @ (y[:, j] / var[:, j]))
+        np.testing.assert_allclose([W[0, j], bias[j]], ridge, atol=5e-3)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_the_best_state_on_held_out_rows_is_kept():
+    data, held_out = rows(), rows(16, 1)
+    kept, history = fit_members(model(), data, held_out, PLAN, [3])
+    run = MembersRun(model(), data, held_out, PLAN, [3])
+    run.phase = "elbo"
+    value = float(run.losses(kept, held_out, torch.Generator().manual_seed(0)).mean())
+    warm = [r["validation"] for r in history.epochs if r["phase"] != "means"][1 + int(0.2 * PLAN.epochs_of("elbo")) :]
+    np.testing.assert_allclose(value, min(warm), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_tolerances_are_shared_and_learned():
+    data = rows()
+    data = Rows(data.x, data.y, data.y.sum(1, keepdim=True) + 0.01 * torch.randn(48, 1).double())
+    network = BayesianMLP(1, 2, (6,), generator=torch.Generator().manual_seed(0))
+    layer = ConditioningLayer(LinearConstraint([[1.0, 1.0]]), None)
+    imposed = ImposedBNN(ConstrainedBNN(network, layer, joint))
+    fit_members(imposed, data, None, TrainingPlan(max_epochs=60, batch_size=16), [3, 4])
+    assert float(layer.tolerance.kl_terms()[0].detach()) > 0.1
+    assert float(layer.tolerance.median()[0].detach().sqrt()) < 0.1
+
+
+def test_gradients_of_each_member_are_clipped_on_their_own():
+    run = MembersRun(model(), rows(), None, PLAN, [1, 2])
+    run.weights.grad = torch.stack([torch.full_like(run.weights[0], 10.0), torch.full_like(run.weights[0], 1e-3)])
+    run._tame()
+    norms = torch.linalg.vector_norm(run.weights.grad, dim=1)
+    np.testing.assert_allclose(norms[0], 0.5, rtol=1e-5)
+    np.testing.assert_allclose(run.weights.grad[1], 1e-3, rtol=1e-6)

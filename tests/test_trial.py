@@ -1,0 +1,90 @@
+"""A trial is kept once it is finished, and only for what it was of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from equipoise.cases.case import Case, Split, Table
+from equipoise.checkpoint import TrainingError
+from equipoise.comparison.scoring import SCORES
+from equipoise.comparison.trial import Trial, TrialResult, is_number
+from equipoise.constraints import LinearConstraint
+from equipoise.methods.catalogue import Method
+from equipoise.methods.regressor import MethodRegressor
+from equipoise.training import TrainingPlan
+
+BALANCE = LinearConstraint.from_equations({"sum": "c = a + b"}, inputs=["x"], outputs=["a", "b", "c"])
+
+
+def split(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, 40)
+    Y = pd.DataFrame(np.stack([x, 2 * x, 3 * x], 1) + 0.1 * rng.standard_normal((40, 3)), columns=["a", "b", "c"])
+    whole = Table(pd.DataFrame({"x": x}), Y)
+    return Split(whole.take(np.arange(30)), np.arange(24, 30), whole.take(np.arange(30, 40)))
+
+
+CASE = Case("line", "a line", BALANCE, {"hidden": (2,), "n_draws": 8, "training": TrainingPlan(max_epochs=3)}, split)
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """Counts the fits."""
+    count, fit = [], MethodRegressor.fit
+    monkeypatch.setattr(MethodRegressor, "fit", lambda self, *a, **k: (count.append(1), fit(self, *a, **k))[1])
+    return count
+
+
+def trial(folder, **changes):
+    return replace(Trial(CASE, Method("deterministic", "none"), 1, folder), **changes)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_finished_trial_is_read_and_not_fitted_again(tmp_path, fits):
+    first, second = trial(tmp_path)(), trial(tmp_path)()
+    assert first.model_dump_json() == second.model_dump_json()
+    assert len(fits) == 1
+    assert set(first.scores) == set(SCORES)
+    assert [file.name for file in (tmp_path / "line").iterdir()] == ["deterministic+none-seed-1.json"]
+
+
+@pytest.mark.usefixtures("long_training")
+@pytest.mark.parametrize("spoil", ["{", '{"case": "line"}', ""])
+def test_a_damaged_file_is_made_anew(tmp_path, fits, spoil):
+    kept = trial(tmp_path)()
+    (tmp_path / "line" / "deterministic+none-seed-1.json").write_text(spoil)
+    again = trial(tmp_path)()
+    assert again.scores["rmse"] == kept.scores["rmse"]
+    assert len(fits) == 2
+
+
+@pytest.mark.usefixtures("long_training")
+def test_other_options_or_data_are_another_trial(tmp_path, fits):
+    trial(tmp_path)()
+    trial(tmp_path, case=replace(CASE, options=CASE.options | {"hidden": (3,)}))()
+    trial(tmp_path, case=replace(CASE, split=lambda seed: split(seed + 5)))()
+    assert len(fits) == 3
+
+
+def test_a_training_that_fails_is_told_and_tried_again(tmp_path, monkeypatch):
+    def failing(self, *arguments, **options):
+        raise TrainingError("The training loss must stay finite, but got nan.")
+
+    monkeypatch.setattr(MethodRegressor, "fit", failing)
+    result = trial(tmp_path)()
+    assert result.failure == "The training loss must stay finite, but got nan."
+    assert result.scores == {}
+    assert trial(tmp_path)._read(result.fingerprint) is None
+
+
+def test_nothing_is_written_without_a_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Trial, "_run", lambda self, split: TrialResult(case="line", method="vi+none", seed=1))
+    trial(None)()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_score_is_there_if_it_is_finite():
+    assert [is_number(value) for value in (1.0, None, float("nan"), float("inf"))] == [True, False, False, False]
