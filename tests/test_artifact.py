@@ -391,6 +391,8 @@ def test_what_is_not_a_fitted_model_is_not_saved(tmp_path):
         eq.ConstrainedBNNRegressor().save(path)
     with pytest.raises(ArtifactError, match="model must be a ConstrainedBNNRegressor, but got dict"):
         artifact.save({}, path)  # type: ignore[arg-type]
+    with pytest.raises(ArtifactError, match="but got MethodRegressor"):
+        artifact.save(eq.MethodRegressor(), path)
     assert not path.exists()
 
 

@@ -122,7 +122,7 @@ def check_fitted(model: Any) -> None:
     """Refuse what is not a regressor whose fit came to its end."""
     from equipoise.estimator import ConstrainedBNNRegressor
 
-    if not isinstance(model, ConstrainedBNNRegressor):
+    if type(model) is not ConstrainedBNNRegressor:  # of a subclass, what it adds would be lost without a word
         raise ArtifactError(f"model must be a ConstrainedBNNRegressor, but got {type(model).__name__}.")
     if not hasattr(model, "tolerances_"):
         raise ArtifactError("model must be fitted, but got one that is not. Call fit(X, y) first.")
