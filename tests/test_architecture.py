@@ -25,6 +25,7 @@ PACKAGE = ROOT / "src" / "equipoise"
 # A module (a file, or a folder of files) imports only from those above it.
 LAYERS = (
     "atomic",
+    "fleet",
     "equations",
     "dependence",
     "constraints",
@@ -33,6 +34,7 @@ LAYERS = (
     "subspace",
     "gaussian",
     "verdict",
+    "randomness",
     "tolerance",
     "conditioning",
     "variational",
@@ -47,6 +49,7 @@ LAYERS = (
     "gradient",
     "splitting",
     "checkpoint",
+    "distributed",
     "training",
     "ledger",
     "quantile",

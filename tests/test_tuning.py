@@ -4,13 +4,16 @@ import contextlib
 import dataclasses
 import importlib.util
 import math
+import os
 import shutil
+import signal
 import sys
 
 import numpy as np
 import optuna
 import pandas as pd
 import pytest
+from process_group import CONTEXT, together
 from sklearn.base import clone
 
 from equipoise.checkpoint import TrainingError
@@ -197,6 +200,68 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path):
     with pytest.raises(TuningError, match=r"journal' is not a readable journal \(JSONDecodeError\). Delete it"):
         search(tmp_path / "journal")
     assert (tmp_path / "journal").read_text().startswith("a letter")
+
+
+# --- Several processes ------------------------------------------------------------------------------------------------
+
+RANGE = {"mean_learning_rate": Uniform(5e-3, 5e-2, log=True), "std_rate": Uniform(1.0, 10.0)}
+
+
+def share(journal, n_trials, start, fits_before_the_end=math.inf):
+    """Work on a study from a common start on, and count the fits of this process; one may be killed in a fit."""
+    fits, fit = [], ConstrainedBNNRegressor.fit
+
+    def counted(self, *arguments, **settings):
+        fits.append(1)
+        if len(fits) > fits_before_the_end:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return fit(self, *arguments, **settings)
+
+    ConstrainedBNNRegressor.fit = counted
+    start.wait()
+    search(journal, RANGE, n_trials=n_trials, first=[GOOD])
+    return len(fits)
+
+
+def test_two_processes_share_the_trials_of_one_study(tmp_path):
+    fits = together(share, tmp_path / "journal", 7, CONTEXT.Barrier(2))
+    assert sum(fits) == 7
+    assert min(fits) >= 1
+    trials = search(tmp_path / "journal", RANGE, n_trials=7, first=[GOOD]).trials  # nothing is left to do
+    assert len(trials) == 7
+    assert trials["std_rate"].nunique() == 7  # no two processes try the same
+    assert trials["mean_learning_rate"].tolist().count(2e-2) == 1
+    for _, trial in trials.iterrows():  # each is worth what a direct fit is worth
+        chosen = {name: trial[name] for name in RANGE}
+        model = small()
+        model.training = dataclasses.replace(model.training, **chosen)
+        history = model.fit(X, Y, held_out=HELD_OUT).history_
+        assert trial["value"] == history.epochs[history.best_epoch]["validation"]
+
+
+def test_the_trial_of_a_killed_process_is_proposed_again(tmp_path):
+    assert together(share, tmp_path / "cut", 3, CONTEXT.Barrier(1), 1, size=1) == ["killed"]
+    pieces = search(tmp_path / "cut", RANGE, n_trials=3, first=[GOOD])
+    whole = search(tmp_path / "whole", RANGE, n_trials=3, first=[GOOD])
+    pd.testing.assert_frame_equal(known(pieces), known(whole))
+
+
+def test_a_trial_begun_when_others_are_enough_is_withdrawn_and_does_not_count(tmp_path):
+    search(journal := tmp_path / "journal", n_trials=1)
+    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    study = optuna.load_study(storage=optuna.storages.JournalStorage(backend), study_name="equipoise")
+    study.ask().set_user_attr("process", "7@elsewhere")  # another machine is at it
+    assert len(search(journal, n_trials=2).trials) == 1
+    assert len(search(journal, n_trials=3).trials) == 2
+
+
+def test_values_that_two_processes_were_given_to_try_first_are_tried_once(tmp_path):
+    search(journal := tmp_path / "journal", first=[GOOD], n_trials=1)
+    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    study = optuna.load_study(storage=optuna.storages.JournalStorage(backend), study_name="equipoise")
+    study.enqueue_trial(GOOD, user_attrs={"first": '{"mean_learning_rate": 0.02}'})  # by one who knew of nothing
+    result = search(journal, first=[GOOD, BAD], n_trials=2)
+    assert result.trials["mean_learning_rate"].tolist() == [2e-2, 1e-7]
 
 
 # --- Trials that are not completed ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.propagation import ACTIVATIONS, layers, propagate_draws, propagate_means
+from equipoise.randomness import standard_normal
 from equipoise.variational import MeanFieldGaussian
 
 LOG_VAR_BOUND = 20.0
@@ -146,7 +147,7 @@ class BayesianMLP(nn.Module):
         return ACTIVATIONS[self.activation](h) if layer < len(self.sizes) - 2 else h
 
     def _noise(self, x: Tensor, generator: torch.Generator | None) -> Float[Tensor, "n width"]:
-        return torch.randn((len(x), sum(self.sizes[1:])), dtype=x.dtype, device=x.device, generator=generator)
+        return standard_normal((len(x), sum(self.sizes[1:])), generator, x.dtype, x.device)
 
     def _heads(self, h: Tensor) -> NetworkGaussian:
         mean, raw, *rest = h.split(self.n_outputs, dim=-1)

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from equipoise.randomness import standard_normal
+
 
 @dataclass(frozen=True)
 class TolerancePrior:
@@ -182,7 +184,7 @@ class GaussianOffset(nn.Module):
 
 
 def _noise_like(loc: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Float[Tensor, "... k"]:
-    return torch.randn((*shape, len(loc)), dtype=loc.dtype, device=loc.device, generator=generator)
+    return standard_normal((*shape, len(loc)), generator, loc.dtype, loc.device)
 
 
 def tolerance_posterior(

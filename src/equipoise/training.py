@@ -8,7 +8,8 @@ residuals of the first phase (`splitting.py`), weight spreads small, and everyth
 last the means are held, and weight spreads, variance head, tolerances and sensors alone go on with the same objective.
 
 All randomness of an epoch comes from (seed, phase, epoch), so a run that was killed continues from its last
-checkpoint to the same bits as one that was never killed.
+checkpoint to the same bits as one that was never killed. Processes that train together (`distributed.py`) share every
+batch between them and follow the run of a single one to rounding.
 """
 
 import hashlib
@@ -23,9 +24,11 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from equipoise.checkpoint import Checkpoint, TrainingError
+from equipoise.distributed import ALONE, Group, current
 from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
-from equipoise.splitting import residual_var, split_residuals
+from equipoise.randomness import BatchGenerator
+from equipoise.splitting import split_residuals
 
 PHASES = ("means", "elbo", "noise")
 
@@ -133,7 +136,7 @@ def train(
     verbose: bool = False,
     callback: Callable[[dict], object] | None = None,
 ) -> History:
-    """Fit `model` in place by minimising its negative ELBO on `rows` (E1).
+    """Fit `model` in place by minimising its negative ELBO on `rows` (E1), together with the `current` group.
 
     Args:
         model: In standardized units.
@@ -146,10 +149,13 @@ def train(
         verbose: Show a progress bar.
         callback: Called with the record of each epoch; what it raises ends training (the checkpoint stays).
     """
-    run = _Run(model, rows, validation, plan or TrainingPlan(), seed)
-    keeper = Checkpoint(checkpoint, run.fingerprint() if checkpoint else "", checkpoint_seconds)
-    run.resume(keeper.load())
-    with _bar(run, verbose) as bar:
+    group = current()
+    run = _Run(model, rows, validation, plan or TrainingPlan(), seed, group)
+    fingerprint = run.fingerprint() if checkpoint or group.size > 1 else ""
+    group.check_same(fingerprint)
+    keeper = Checkpoint(checkpoint if group.rank == 0 else None, fingerprint, checkpoint_seconds)
+    run.resume(group.from_first(keeper.load()))
+    with _bar(run, verbose and group.rank == 0) as bar:
         for record in run.epochs():
             keeper.save_if_due(run.state)
             bar.update()
@@ -163,8 +169,17 @@ def train(
 class _Run:
     """One training run: the model, its optimiser, and where it stands."""
 
-    def __init__(self, model: ConstrainedBNN, rows: Rows, validation: Rows | None, plan: TrainingPlan, seed: int):
+    def __init__(
+        self,
+        model: ConstrainedBNN,
+        rows: Rows,
+        validation: Rows | None,
+        plan: TrainingPlan,
+        seed: int,
+        group: Group = ALONE,
+    ):
         self.model, self.rows, self.validation, self.plan, self.seed = model, rows, validation, plan, seed
+        self.group = group
         self.progress = _Progress()
         self.optimizer = self._new_optimizer()
 
@@ -218,12 +233,10 @@ class _Run:
         order = torch.randperm(len(self.rows), generator=shuffle)
         batches = order.split(self.plan.rows_per_step(len(self.rows)))
         self.model.train()
-        parts = [
-            self._step(self.rows.take(index.to(self.rows.x.device)), start + i / (len(batches) * total), generator)
-            for i, index in enumerate(batches)
-        ]
+        parts = [self._step(index, start + i / (len(batches) * total), generator) for i, index in enumerate(batches)]
         sizes = torch.tensor([len(index) for index in batches], dtype=torch.float64)
         record: dict = {"epoch": len(progress.history.epochs), "phase": progress.phase}
+        self.group.follow_first(self._trained)
         record |= self._summary(torch.stack(parts).double().cpu(), sizes)
         if self.validation is not None:
             record["validation"] = self._validate(self.validation)
@@ -233,15 +246,13 @@ class _Run:
         progress.history.epochs.append(record)
         return record
 
-    def _step(self, batch: Rows, fraction: float, generator: torch.Generator) -> Tensor:
+    def _step(self, index: Tensor, fraction: float, generator: BatchGenerator) -> Tensor:
         """One optimiser step at `fraction` of the phase; the batch's loss before the step."""
         means = self.progress.phase == "means"
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (one_cycle(fraction) if means else cosine(fraction))
-        if means:
-            loss = self._backward_rmse(batch)
-        else:
-            loss = backward(self.model, batch, len(self.rows), generator, self._kl_weight(fraction))
+        batch = self._share(index, generator)
+        loss = self._backward_rmse(batch) if means else self._backward_elbo(batch, fraction, generator)
         if not bool(torch.isfinite(loss)):
             raise TrainingError(self._not_finite(float(loss)))
         if self.progress.phase == "noise":
@@ -250,13 +261,25 @@ class _Run:
         self.optimizer.step()
         return loss
 
+    def _share(self, index: Tensor, generator: BatchGenerator) -> Rows:
+        """This process's rows of a batch; from now on, `generator` gives them the numbers they have in all of it."""
+        generator.rows, generator.total = self.group.share_of(len(index)), len(index)
+        return self.rows.take(index[generator.rows].to(self.rows.x.device))
+
     def _backward_rmse(self, batch: Rows) -> Tensor:
-        """The batch's `mean_rmse`, its gradient left in that of the posterior's means."""
+        """The `mean_rmse` of the batch in all processes, its gradient left in that of the posterior's means."""
         mean, pull = self.model.network.propagate_means(batch.x)
         mean = mean.requires_grad_()
-        loss = mean_rmse(mean, batch.y)
+        loss = mean_rmse(mean, batch.y, self.group)
         self.model.network.posterior.loc.grad = pull(*torch.autograd.grad(loss, mean))
-        return loss.detach()
+        return self.group.sum_gradients(self._trained, loss.detach() / self.group.size)
+
+    def _backward_elbo(self, batch: Rows, fraction: float, generator: BatchGenerator) -> Tensor:
+        """The same of the negative ELBO: rows count alike, and the KL, which every process adds, counts once."""
+        loss, weight = batch.y.new_zeros(()), len(batch) / generator.total
+        if len(batch):
+            loss = backward(self.model, batch, len(self.rows), generator, self._kl_weight(fraction))
+        return self.group.sum_gradients(self._trained, loss, weight)
 
     def _kl_weight(self, fraction: float) -> float:
         return 1.0 if self.progress.phase == "noise" else min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
@@ -282,14 +305,20 @@ class _Run:
     def _validate(self, rows: Rows) -> float:
         """Held-out error or expected NLL per row, with the same noise every time."""
         if self.progress.phase == "means":
-            return float(mean_rmse(self.model.network.at_means(rows.x).mean, rows.y))
+            rows = rows.take(self.group.share_of(len(rows)))
+            return float(mean_rmse(self.model.network.at_means(rows.x).mean, rows.y, self.group))
         generator = self._generator(len(PHASES))
         draws = [self._nll(rows, generator) for _ in range(self.plan.validation_draws)]
         return sum(draws) / len(draws)
 
-    def _nll(self, rows: Rows, generator: torch.Generator) -> float:
-        parts = [rows.take(slice(start, start + 8192)) for start in range(0, len(rows), 8192)]
-        return sum(float(self.model.negative_elbo(p, len(rows), generator).nll) * len(p) for p in parts) / len(rows)
+    def _nll(self, rows: Rows, generator: BatchGenerator) -> float:
+        total = torch.zeros(1, dtype=torch.float64)
+        for start in range(0, len(rows), 8192):
+            part = rows.take(slice(start, start + 8192))
+            generator.rows, generator.total = self.group.share_of(len(part)), len(part)
+            if len(share := part.take(generator.rows)):
+                total += float(self.model.negative_elbo(share, len(rows), generator).nll) * len(share)
+        return float(self.group.sum(total)) / len(rows)
 
     def _keep_best(self, record: dict) -> None:
         progress = self.progress
@@ -359,8 +388,15 @@ class _Run:
     def _fused(self) -> bool:
         return self.rows.x.device.type in ("cpu", "cuda")  # elsewhere torch may have no fused Adam
 
-    def _generator(self, *key: int) -> torch.Generator:
-        return torch.Generator(self.rows.x.device).manual_seed(derived_seed(self.seed, *map(int, key)))
+    @property
+    def _trained(self) -> list[torch.nn.Parameter]:
+        """What the optimiser moves, in its order."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def _generator(self, *key: int) -> BatchGenerator:
+        generator = BatchGenerator(self.rows.x.device)
+        generator.manual_seed(derived_seed(self.seed, *map(int, key)))
+        return generator
 
     def _not_finite(self, loss: float) -> str:
         progress = self.progress
@@ -371,9 +407,17 @@ class _Run:
         )
 
 
-def mean_rmse(mean: Tensor, y: Tensor) -> Tensor:
-    """Root mean squared error of each output over what was measured, averaged over outputs."""
-    return residual_var(mean, y).clamp_min(torch.finfo(mean.dtype).tiny).sqrt().mean()
+def mean_rmse(mean: Tensor, y: Tensor, group: Group = ALONE) -> Tensor:
+    """Root mean squared error of each output over what was measured, averaged over outputs.
+
+    Rows are those of all processes of the group, the gradient is that of the rows given here.
+    """
+    measured = ~y.isnan()
+    squares, counts = torch.where(measured, mean - y, 0.0).square().sum(0), measured.sum(0)
+    if group.size > 1:
+        sums, counts = group.sum(torch.stack([squares.detach(), counts.to(squares.dtype)])).unbind()
+        squares = squares + (sums - squares.detach())
+    return (squares / counts.clamp_min(1)).clamp_min(torch.finfo(mean.dtype).tiny).sqrt().mean()
 
 
 def one_cycle(fraction: float, peak_at: float = 0.3) -> float:

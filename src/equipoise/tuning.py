@@ -1,4 +1,5 @@
-"""Tuning: Optuna around the estimator. A journal file keeps every trial, so that a study goes on where it stopped.
+"""Tuning: Optuna around the estimator. A journal file keeps every trial, so that a study goes on where it stopped, and
+so that several processes, on several machines that see the file, work on it together.
 
 Each trial fits the estimator with suggested values; what it is judged by is the expected negative log-likelihood per
 held-out row, in standardized units, of the state that the fit kept. A trial that does worse than the median of those
@@ -13,10 +14,11 @@ import hashlib
 import json
 import math
 import os
+import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -179,9 +181,10 @@ def tune(
         X, Y: All rows, as for `fit`.
         space: What to vary, by name of a parameter of the estimator or of `TrainingPlan`.
         held_out: Positions of the rows that trials are judged by.
-        n_trials: Finished trials in the journal, pruned and failed ones and those of earlier starts included, at
-            which the study ends.
-        journal: File that keeps the study; one of another study is refused. One process at a time may use it.
+        n_trials: Trials in the journal, pruned and failed ones and those of earlier starts and other processes
+            included, at which no other one is begun.
+        journal: File that keeps the study; one of another study is refused. Any number of processes may work on it:
+            start the same call in each. They share the trials; what is proposed then depends on who is done first.
         seed: All randomness follows from it.
         timeout: Seconds after which this call ends, None for no limit.
         first: Values to try before any others; what they leave out is suggested.
@@ -195,8 +198,8 @@ def tune(
     with _quiet(optuna):
         study = _Study(optuna, Path(journal), fingerprint, space, seed)
         with tqdm(total=n_trials, initial=study.n_finished, desc="tune", unit="trial", disable=not verbose) as bar:
-            while study.n_finished < n_trials and time.monotonic() < deadline:
-                trial, parameters = study.ask(first)
+            while time.monotonic() < deadline and (asked := study.ask(first, n_trials)) is not None:
+                trial, parameters = asked
                 candidate = configured(estimator, parameters)
                 watch = _Watch(trial, candidate, deadline, lambda epoch: bar.set_postfix(study.standing(epoch)))
                 try:
@@ -206,7 +209,7 @@ def tune(
                 except _TimeUpError:
                     break
                 bar.set_postfix(study.standing(), refresh=False)
-                bar.update()
+                bar.update(study.n_finished - bar.n)
         return study.result(estimator)
 
 
@@ -280,24 +283,50 @@ class _Study:
     def n_finished(self) -> int:
         return len(self.finished)
 
-    def ask(self, first: Sequence[Mapping[str, Any]]) -> tuple[Trial, dict[str, Any]]:
-        """The next trial and its values: those of `first` that were not tried yet, then the sampler's.
+    @property
+    def begun(self) -> list:
+        """Trials that are finished, or under way in this or another process."""
+        self._give_up_orphans()
+        running = self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.RUNNING,))
+        return self.finished + running
 
-        They depend on the seed and the trials finished so far alone: a study that was cut short proposes what it
-        would have proposed anyway.
+    def ask(self, first: Sequence[Mapping[str, Any]], n_trials: int) -> tuple[Trial, dict[str, Any]] | None:
+        """The next trial and its values, those of `first` that were not tried yet, then the sampler's; None if enough
+        are begun.
+
+        In one process they depend on the seed and the trials finished so far alone: a study that was cut short
+        proposes what it would have proposed anyway.
         """
-        seed = derived_seed(self.seed, self.n_finished) % 2**32
-        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed, constant_liar=False)
-        self._enqueue_next(first)
-        trial = self.study.ask()
+        while len(self.begun) < n_trials:
+            self._enqueue_next(first)
+            trial = self.study.ask()
+            trial.set_user_attr("process", _this_process())
+            earlier = [other for other in self.begun if other.number < trial.number]
+            if len(earlier) < n_trials and not _is_repeated(trial, earlier):
+                self._suggest(trial, len(earlier))
+                return trial, self._decoded(trial)
+            self._withdraw(trial.number)  # another process was faster
+        return None
+
+    def _suggest(self, trial: Trial, n_earlier: int) -> None:
+        seed = derived_seed(self.seed, n_earlier) % 2**32
+        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # away from others' trials
         for name, values in self.space.items():
             values.suggest(trial, name)
-        return trial, self._decoded(trial)
+
+    def _give_up_orphans(self) -> None:
+        """Trials under way whose process was killed are as good as interrupted; those of other machines may live."""
+        for trial in self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.RUNNING,)):
+            if _is_gone(trial.user_attrs.get("process", "")):
+                self._withdraw(trial.number)
+
+    def _withdraw(self, number: int) -> None:
+        self.study.tell(number, state=self.optuna.trial.TrialState.FAIL, skip_if_finished=True)
 
     def _enqueue_next(self, first: Sequence[Mapping[str, Any]]) -> None:
         if self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.WAITING,)):
             return
-        tried = {trial.user_attrs.get("first") for trial in self.finished}
+        tried = {trial.user_attrs.get("first") for trial in self.begun}
         for parameters in first:
             encoded = {name: self.space[name].encode(value) for name, value in parameters.items()}
             key = json.dumps(encoded, sort_keys=True)
@@ -377,15 +406,47 @@ def _opened(optuna: Optuna, journal: Path, fingerprint: str) -> Study:
         raise TuningError(message) from error
     pruner = optuna.pruners.MedianPruner(n_startup_trials=COMPLETE_BEFORE_PRUNING)
     if not names:
-        optuna.create_study(storage=storage, study_name=STUDY).set_user_attr("fingerprint", fingerprint)
+        with suppress(optuna.exceptions.DuplicatedStudyError):  # another process just began it
+            optuna.create_study(storage=storage, study_name=STUDY).set_user_attr("fingerprint", fingerprint)
     if set(names) <= {STUDY}:
         study = optuna.load_study(storage=storage, study_name=STUDY, pruner=pruner)
-        if study.user_attrs.get("fingerprint") == fingerprint:
+        if _fingerprint_in(study) == fingerprint:
             return study
     raise TuningError(
         f"The journal '{journal}' belongs to another study (other data, space or estimator). "
         "Delete it, or give another file name."
     )
+
+
+def _fingerprint_in(study: Study) -> str | None:
+    """That of a study; of one that another process is just beginning, a moment later."""
+    deadline = time.monotonic() + 5.0
+    while (found := study.user_attrs.get("fingerprint")) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _this_process() -> str:
+    return f"{os.getpid()}@{platform.node()}"
+
+
+def _is_gone(process: str) -> bool:
+    """Whether a process of this machine has ended; of other machines nothing is known.
+
+    Example:
+        >>> _is_gone(_this_process()), _is_gone("1@elsewhere")
+        (False, False)
+    """
+    pid, _, machine = process.partition("@")
+    if machine != platform.node() or os.name != "posix":
+        return False
+    try:
+        os.kill(int(pid), 0)  # asks, and does nothing
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 @contextmanager
@@ -409,8 +470,14 @@ def _optuna() -> Optuna:
     return optuna
 
 
+def _is_repeated(trial: Trial, earlier: Sequence) -> bool:
+    """Whether another process was given the same of the values that are tried first."""
+    key = trial.user_attrs.get("first")
+    return key is not None and any(other.user_attrs.get("first") == key for other in earlier)
+
+
 def _interrupted(trial: Trial) -> bool:
-    return trial.user_attrs.get("interrupted", False)
+    return trial.user_attrs.get("interrupted", False) or "epochs" not in trial.user_attrs
 
 
 def _for_trials(estimator: ConstrainedBNNRegressor, seed: int) -> ConstrainedBNNRegressor:

@@ -79,6 +79,31 @@ def test_known_sensors_decide_what_is_noise(folder, capsys):
     assert main(["check", "cell.toml"]) == 1
 
 
+def test_lines_are_those_of_an_editor_with_blank_lines_above_and_line_breaks_in_cells(folder, capsys):
+    table = with_cell(3, "run", "two\nlines").astype(object)
+    table.loc[40, "Voltage [V]"] += 0.5
+    text = table.to_csv(index=False).replace("\n000,", "\n\n\n000,")
+    handmade_table.write(folder, text)
+    line = next(i for i, shown in enumerate(text.splitlines(), start=1) if shown.startswith("040,"))
+    assert line == 40 + 2 + 3
+    assert main(["check", "cell.toml"]) == 0
+    out, err = capsys.readouterr()
+    (shown,) = (shown.split() for shown in out.splitlines() if shown.startswith(" voltage "))
+    assert shown[-1] == f"{line}"
+    assert err == f"note: Balance 'voltage': the residual of 1 row stands out (line {line}).\n"
+
+
+def test_rows_of_parquet_are_counted_from_one(folder, capsys):
+    table = cell()
+    table.loc[40, "Voltage [V]"] += 0.5
+    table.to_parquet("cell.parquet")
+    handmade_table.write(folder, job=JOB.replace("cell.csv", "cell.parquet"))
+    assert main(["check", "cell.toml"]) == 0
+    out, err = capsys.readouterr()
+    assert " in row" in out.splitlines()[1]
+    assert "stands out (row 41)." in err
+
+
 # --- Remarks ----------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 from handmade_table import cell, contents
 
 import equipoise as eq
-from equipoise import artifact
+from equipoise import artifact, tables
 from equipoise.cli import main, predict
 
 X = ["Current [A]", "SOC", "Lead [V]"]
@@ -157,6 +157,16 @@ def test_other_columns_are_carried_through_as_they_stand(predicted, new):
         assert table[f"{name} measured"].tolist() == [repr(value) for value in new[name].tolist()]
 
 
+def test_a_table_with_decimal_commas_is_written_so_that_it_can_be_predicted_again(predicted, fitted, new):
+    before = numbers(predicted())
+    new.to_csv("new.csv", index=False, sep=";", decimal=",")
+    table = predicted()
+    np.testing.assert_array_equal(numbers(table), before)
+    np.testing.assert_array_equal(tables.read("out.csv")[["SOC", "OCV [V] measured"]], new[["SOC", "OCV [V]"]])
+    assert main(["predict", str(fitted), "out.csv", "-o", "again.csv"]) == 0
+    np.testing.assert_array_equal(pd.read_csv("again.csv")[OUTPUTS], before)
+
+
 def test_the_order_of_columns_and_outputs_that_are_not_there_change_nothing(predicted, new):
     before = numbers(predicted())
     new[["Lead [V]", "run", "SOC", "Current [A]"]].to_csv("new.csv", index=False)
@@ -263,7 +273,7 @@ def test_the_table_that_is_read_is_not_overwritten(fitted, folder, refused, data
         (["-o", "out.csv", "--samples", "2", "--ledger"], "--ledger must go without --samples, but got both"),
         (["-o", "out.xlsx"], "The name of a table must end in .csv, .tsv, .txt"),
         (["-o", "nowhere/out.csv"], "'nowhere/out.csv' must be writable, but got: No such file or directory"),
-        (["-o", "."], "The name of a table must end in .csv"),
+        (["-o", "."], "--output must not be the folder of what is read, but got '.', where 'cell.csv' is"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(fitted, refused, options, message):

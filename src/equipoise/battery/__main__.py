@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from equipoise.battery.cell import CellError
@@ -13,6 +12,7 @@ from equipoise.battery.reproduce import reproduce
 from equipoise.battery.settings import MODELS, Settings
 from equipoise.battery.study import PARTS, study
 from equipoise.checkpoint import TrainingError
+from equipoise.fleet import FleetError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped. Start again with the same options to go on.", file=sys.stderr)
         return 130
-    except BrokenProcessPool:
-        print("error: a worker was ended from outside. Start again with the same options to go on.", file=sys.stderr)
+    except FleetError as error:
+        print(f"error: {error} Start again with the same options to go on.", file=sys.stderr)
         return 2
     except (CellError, TrainingError, ValueError, OSError, ImportError) as error:
         if asked.debug:

@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from equipoise.battery.cell import INPUTS, OUTPUTS, CellConfig, pybamm_version, simulate
 from equipoise.atomic import write_atomically
+from equipoise.battery.cell import INPUTS, OUTPUTS, CellConfig, pybamm_version, simulate
 from equipoise.constraints import LinearConstraint
 
 FORMAT = 1  # of the cache; one more when what `simulate` returns changes

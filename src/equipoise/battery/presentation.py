@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.atomic import write_atomically
 from equipoise.battery import figures, tabulation
 from equipoise.battery.figures import Arrays
 from equipoise.battery.published import CLAIMS, KEYS, Runs, of_draws, over_seeds, seeds_in_words
 from equipoise.battery.results import MODELS, VOLTAGES, Results, ResultsError, read
-from equipoise.atomic import write_atomically
 from equipoise.report.page import Figure, Page, Section, markdown, number, plus_minus, render
 
 TITLE = "The paper's battery study, reproduced and carried further"

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from equipoise.battery.cell import KEYS
 from equipoise.atomic import write_atomically
+from equipoise.battery.cell import KEYS
 
 MODELS = ("bnn", "paper", "equipoise")
 VOLTAGES = ("V", "V_OCV", "eta_p", "eta_n", "dV_IR")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from equipoise.atomic import write_atomically
 from equipoise.battery import results as results_file
 from equipoise.battery.data import BatteryData, load
 from equipoise.battery.evaluation import ModelEvaluation
@@ -15,7 +16,6 @@ from equipoise.battery.results import HEATS, MODELS, VOLTAGES
 from equipoise.battery.settings import LABELS, Settings
 from equipoise.battery.settings import MODELS as STEPS
 from equipoise.battery.tasks import FitTask, Variant, finish
-from equipoise.atomic import write_atomically
 from equipoise.report.page import Table, number, plus_minus
 
 ABLATION = tuple(STEPS)

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
+from equipoise.atomic import write_atomically
 from equipoise.battery.cell import KEYS, pybamm_version
 from equipoise.battery.data import BatteryData, load
 from equipoise.battery.evaluation import ModelEvaluation, evaluate, output_std
 from equipoise.battery.results import ModelResults, Score, Tolerances
 from equipoise.battery.settings import MODELS, Settings
-from equipoise.battery.workers import Progress, Task, run_all
-from equipoise.atomic import write_atomically
+from equipoise.fleet import Progress, Task, run_many
 from equipoise.model import derived_seed
 from equipoise.network import BayesianMLP
 from equipoise.scaling import Standardizer
@@ -69,7 +69,7 @@ class Kept(BaseModel):
 
 @dataclass(frozen=True)
 class FitTask:
-    """Fit and evaluate one model; a picklable task for `run_all`.
+    """Fit and evaluate one model; a picklable task for `run_many`.
 
     Attributes:
         settings: Of the study.
@@ -242,7 +242,7 @@ def finish(tasks: Mapping[str, FitTask | DeterministicTask], workers: int | None
     """Results of all tasks by name; those that are kept are read, and only the others run."""
     kept = {name: found for name, task in tasks.items() if (found := task.read()) is not None}
     todo: dict[str, Task] = {name: task for name, task in tasks.items() if name not in kept}
-    return kept | run_all(todo, workers, verbose)
+    return kept | run_many(todo, workers, verbose)
 
 
 def keep_arrays(path: Path, arrays: dict[str, Any]) -> None:

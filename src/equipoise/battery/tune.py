@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.atomic import write_atomically
 from equipoise.battery.cell import CellConfig, CellError
 from equipoise.battery.data import BatteryData, DataConfig, load
-from equipoise.atomic import write_atomically
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.tuning import Choice, Space, TuningError, TuningResult, Uniform, tune
 

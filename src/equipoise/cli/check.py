@@ -35,7 +35,7 @@ def run(
     if json:
         as_json(found.to_dict())
     else:
-        _show(found)
+        _show(found, described.data)
     if not found.holds:
         raise typer.Exit(1)
 
@@ -43,13 +43,16 @@ def run(
 def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
     """What the data say of the balances of a job, if it has any, and what is the matter with its table."""
     from equipoise.diagnosis import diagnose
+    from equipoise.tables.places import in_words
 
     constraint = job.constraint()
     if constraint is None:
         found = _without_balances(job, rows)
     else:
         X, Y = rows.X[list(constraint.columns)].to_numpy(), rows.Y.to_numpy()
-        found = diagnose(constraint, X, Y, sensor_std=job.sensor_std, candidates=rows.others)
+        found = diagnose(
+            constraint, X, Y, sensor_std=job.sensor_std, candidates=rows.others, called=lambda some: in_words(some, job.data)
+        )
     return dataclasses.replace(found, warnings=(*_few_rows(job, rows), *found.warnings))
 
 
@@ -72,12 +75,13 @@ def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
         yield f"'{job.data.name}' has {len(rows.Y)} rows for {len(job.outputs)} outputs: too few to learn from."
 
 
-def _show(found: Diagnosis) -> None:
+def _show(found: Diagnosis, data: Path) -> None:
     from equipoise.job.drafting import toml_line
+    from equipoise.tables.places import noun
 
-    header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", "in line"]
+    header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", f"in {noun(data)}"]
     if found.balances:
-        table(f"{found.n_rows} rows", header, [_line(balance) for balance in found.balances], left=3)
+        table(f"{found.n_rows} rows", header, [_line(balance, data) for balance in found.balances], left=3)
     else:
         say("The job has no balances; equipoise init finds those that hide in the data.")
     for balance in found.balances:
@@ -90,7 +94,9 @@ def _show(found: Diagnosis) -> None:
         remark(warning)
 
 
-def _line(balance: BalanceFinding) -> list[str]:
+def _line(balance: BalanceFinding, data: Path) -> list[str]:
+    from equipoise.tables.places import places
+
     worst = balance.worst_rows[0] if balance.worst_rows else None
     return [
         balance.name,
@@ -100,5 +106,5 @@ def _line(balance: BalanceFinding) -> list[str]:
         number(balance.std),
         percent(balance.relative),
         number(None if worst is None else worst.residual),
-        "" if worst is None else str(worst.row + 2),  # as editors count: the header is line 1
+        "" if worst is None else str(*places([worst.row], data)),
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli.parts import Asked, Engine, predict_parts
 from equipoise.cli.screen import is_watched, say
 
 if TYPE_CHECKING:
@@ -23,8 +24,13 @@ LEDGER = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor
 
 def run(
     model: Annotated[Path, typer.Argument(help="The model file.", show_default=False)],
-    data: Annotated[Path, typer.Argument(help="A table with the inputs; other columns are kept.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to: csv, tsv or parquet.", show_default=False)],
+    data: Annotated[
+        list[Path], typer.Argument(help="Tables with the inputs; other columns are kept.", show_default=False)
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Where to: csv, tsv or parquet; a folder for several.", show_default=False),
+    ],
     measured: Annotated[
         bool, typer.Option("--measured", help="Of what sensors will show, instead of the true values.")
     ] = False,
@@ -34,12 +40,17 @@ def run(
     ] = 0,
     ledger: Annotated[bool, typer.Option("--ledger", help="Add the parts of each variance.")] = False,
     device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
+    engine: Annotated[
+        Engine | None, typer.Option(help="Several tables side by side; one after the other by default.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; one for each core by default.", min=1)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Of several tables only those not there yet.")] = False,
 ) -> None:
     """Predict every row of a table: for each output its mean, std, lower and upper bound.
 
     Columns are found by name in any order; others are carried through unchanged, measured outputs as "<col> measured".
     The table is read and written piece by piece. Each of the draws (--samples) obeys the balances, as far as these can
-    be trusted.
+    be trusted. Of several tables, each is predicted as if alone, into a file of its name in the output's folder.
     """
     from equipoise import artifact
     from equipoise.cli.device import check_device
@@ -50,12 +61,35 @@ def run(
         raise ArtifactError(f"--level must be between 0 and 1, but got {level}. Use 0.95 for 95 %.")
     if samples and ledger:
         raise ArtifactError("--ledger must go without --samples, but got both. The ledger is one of means, not draws.")
-    check_output(output, model, data)
+    asked, times = Asked(measured, level, samples, ledger, device), f" × {samples} draws" if samples else ""
+    several = len(data) > 1 or output.is_dir() or engine is not None or resume
+    check_output(output, model, *data)
     check_device(device)
     loaded = artifact.load(model, device)
     _check_names(loaded.output_names_, samples, ledger)
-    n_rows = _write(output, _pieces(loaded, data, samples), measured, level, samples, ledger)
-    say(f"{output}: {n_rows} rows" + (f" × {samples} draws" if samples else ""))
+    if not several:
+        say(f"{output}: {write_table(loaded, data[0], output, asked)} rows{times}")
+        return
+    n_tables, n_rows = predict_parts(model, data, output, asked, resume=resume, engine=engine, workers=workers)
+    before = f"; {len(data) - n_tables} were there" if resume else ""
+    say(f"{output}: {n_tables} tables, {n_rows} rows{times}{before}")
+
+
+def write_table(model: Any, data: Path, output: Path, asked: Asked) -> int:
+    """Predict a table, and write it whole or not at all; returns the number of its rows."""
+    from tqdm.auto import tqdm
+
+    from equipoise.tables import TableWriter
+
+    n_rows, samples = 0, asked.samples
+    with TableWriter(output, data) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
+        for frame, p in _pieces(model, data, samples):
+            p = p.measured() if asked.measured else p
+            told = _draws(frame, p, samples) if samples else _moments(frame, p, asked.level, asked.ledger)
+            table.write(_beside(frame, told, max(samples, 1)))
+            n_rows += len(frame)
+            bar.update(len(frame))
+    return n_rows
 
 
 def _check_names(outputs: Sequence[str], samples: int, ledger: bool) -> None:
@@ -69,22 +103,6 @@ def _check_names(outputs: Sequence[str], samples: int, ledger: bool) -> None:
         if name in taken:
             rule = f"Columns must have different names, but {name!r} is an output and also {taken[name]}"
             raise ArtifactError(f"{rule}. Rename that output in the data and fit again.")
-
-
-def _write(output: Path, pieces: Any, measured: bool, level: float, samples: int, ledger: bool) -> int:
-    from tqdm.auto import tqdm
-
-    from equipoise.tables import TableWriter
-
-    n_rows = 0
-    with TableWriter(output) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
-        for frame, p in pieces:
-            p = p.measured() if measured else p
-            told = _draws(frame, p, samples) if samples else _moments(frame, p, level, ledger)
-            table.write(_beside(frame, told, max(samples, 1)))
-            n_rows += len(frame)
-            bar.update(len(frame))
-    return n_rows
 
 
 def _pieces(model: Any, data: Path, samples: int) -> Iterator[tuple[pd.DataFrame, Predictive]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -50,7 +49,9 @@ def say_what_can_be_said() -> None:
 
 def as_json(values: Any) -> None:
     """Values for programs; a number that JSON lacks becomes null."""
-    print(json.dumps(_plain(values), indent=2, ensure_ascii=False, allow_nan=False))
+    from pydantic_core import to_json
+
+    print(to_json(values, indent=2, inf_nan_mode="null", fallback=lambda scalar: scalar.item()).decode())
 
 
 def is_watched() -> bool:
@@ -80,13 +81,3 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, soft_wrap=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if hasattr(value, "item"):  # a scalar of NumPy
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """Search network and rates for the best fit to rows held out, and print what belongs into [model].
 
-    Trials are kept in a journal: stop at any time and start again to go on.
+    Trials are kept in a journal: stop at any time and start again to go on. Several processes may share one.
     """
     import numpy as np
 
