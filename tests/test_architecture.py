@@ -74,7 +74,7 @@ LAYERS = (
 )
 SHORTCUTS = {("estimator.py", "artifact")}  # `model.save` is where users look for it
 ENTRANCES = {"__init__.py", "__main__.py"}  # the public face of the package stands above all layers
-TESTS_WITHOUT_MODULE = {"architecture", "guide", "readme", "session"}
+TESTS_WITHOUT_MODULE = {"architecture", "benchmarks", "guide", "readme", "session"}
 LARGEST_FILE = 1_000_000  # bytes
 
 
