@@ -26,6 +26,12 @@ def test_the_global_test_says_number_threshold_and_verdict():
     assert not reconcile(TABLE[0], 1.0, CHAIN).global_test(0.9999).alarm
 
 
+def test_a_row_with_nothing_to_test_says_so():
+    alone = reconcile([10.0, np.nan, np.nan, 1.0], 1.0, CHAIN)
+    assert repr(alone.global_test()) == "Global test at 0.95: nothing to test"
+    assert repr(alone.measurement_test()) == "Measurement test at 0.95 together, by Šidák: nothing to test"
+
+
 def test_the_global_test_of_a_table_has_a_line_for_each_row():
     frame = pd.DataFrame(TABLE, columns=NAMES, index=["mon", "tue", "wed"])
     test = reconcile(frame, 1.0, CHAIN).global_test()
@@ -45,10 +51,14 @@ def test_one_row_has_a_line_for_each_candidate_with_name_and_unit():
     assert list(lines["alarm"]) == [False, False, True, False, False, True]
     np.testing.assert_allclose(lines["size"], test.size)
     text = repr(test)
-    assert "sensor 'c [kg/s]': z = 3.348, bias 4.1 ± 1.225 kg/s, ALARM" in text
+    assert "sensor 'c [kg/s]': z = 3.348, bias 4.1 ± 2.4 kg/s, ALARM" in text
     assert "sensor 'idle': cannot be tested" in text
-    assert "balance 'second' [kg/s]: z = -3.348, leak -4.1 ± 1.225 kg/s, ALARM" in text
-    assert "at 0.95 together, by Šidák: |z| ≤ 2.569" in text
+    assert "balance 'second' [kg/s]: z = -3.348, leak -4.1 ± 2.4 kg/s, ALARM" in text
+    assert scipy.stats.norm.isf((1 - 0.95 ** (1 / 3)) / 2) == pytest.approx(
+        2.388, abs=5e-4
+    )  # a, b, c; leaks are a and c
+    assert "at 0.95 together, by Šidák: |z| ≤ 2.388; ± half of the 95 % interval" in text
+    assert 1.959964 * test.size_std[2] == pytest.approx(2.4, abs=5e-4)
     assert "each" in repr(reconcile(TABLE[0], 1.0, CHAIN).measurement_test(correction=None))
 
 

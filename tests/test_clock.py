@@ -68,5 +68,25 @@ def test_a_cell_that_is_no_time_is_named(cell):
     assert f"{rule}, but got {cell!r} in row 3 of 'plant.csv'. Correct it." in message
 
 
+def test_a_missing_time_is_named_and_no_good_one():
+    assert "must hold a number in every row, but got none in row 3 of 'plant.csv'" in complaint(["1", "2", "", "3"])
+    assert "must hold a number in every row, but got none in row 1 of 'plant.csv'" in complaint(["", "2", "3"])
+    assert "but got '' in row 1 of 'plant.csv'" in complaint(["", "2026-03-01"])
+    assert "must hold numbers, but got 'noon' in row 2" in complaint(["1", "noon"])
+
+
+@pytest.mark.parametrize("cell", ["1500-01-01", "2500-06-01 10:00", "1677-12-31", "2262-01-01"])
+def test_dates_that_nanoseconds_cannot_hold_are_refused(cell):
+    message = f"Column 't' must hold dates from 1678 to 2261, but got '{cell}' in row 1 of 'plant.csv'. Correct it."
+    assert message in complaint([cell])
+    assert [str(time)[:10] for time in read(["1678-01-01", "2261-12-31"])[0]] == ["1678-01-01", "2261-12-31"]
+
+
+def test_dates_of_a_parquet_table_that_nanoseconds_cannot_hold_are_refused():
+    column = pd.Series(np.array(["2026-01-01", "2900-01-01"], "datetime64[us]"))
+    with pytest.raises(TableError, match=r"from 1678 to 2261, but got '2900-01-01.*' in row 2"):
+        Clock("t", "plant.parquet").read(pd.DataFrame({"t": column}))
+
+
 def test_numbers_go_on_as_numbers():
     assert "Column 't' must hold numbers, but got 'noon'" in complaint(["1"], ["noon"])

@@ -30,6 +30,7 @@ def test_the_gross_error_of_the_heat_exchanger_is_taken_out_and_the_rest_is_in_o
     assert found.degrees_of_freedom[0] == without.degrees_of_freedom == 3
     assert suspect.size == pytest.approx(plant.values[1] - without.values[1])
     assert suspect.size_std == pytest.approx(np.hypot(1.0, without.std[1]))
+    assert f"± {1.959964 * suspect.size_std:.4g}" in str(suspect)
     assert without.classes[1] == "unmeasured observable"
 
 

@@ -181,6 +181,30 @@ def test_corrected_tests_give_false_alarms_in_no_more_rows_than_they_promise(ste
         assert test(LEVEL, correction).alarms.any(axis=1).mean() < 0.05 + band(0.05)
 
 
+@pytest.mark.parametrize("correction", ["sidak", "bonferroni"])
+def test_candidates_that_are_the_same_test_do_not_lower_the_level(correction):
+    flows = LinearConstraint.from_equations("a = b + c", outputs=["a", "b", "c"])
+    result = reconcile(np.random.default_rng(6).standard_normal((ROWS, 3)), 1.0, flows)
+    for test in (result.measurement_test, result.likelihood_ratio_test):
+        assert abs(test(LEVEL, correction).alarms.any(axis=1).mean() - 0.05) < band(0.05)
+
+
+def test_the_level_of_a_plant_is_that_of_the_largest_of_its_different_numbers(steam):
+    """Šidák's is on the safe side for numbers that are correlated, and that alone may keep alarms below 5 %."""
+    network, _, std = steam
+    test = reconcile(measured(steam, seed=7), std, network).likelihood_ratio_test(LEVEL)
+    correlation = np.atleast_2d(np.corrcoef(test.statistic[:, ~np.isnan(test.statistic[0])].T))
+    first = np.atleast_1d(~np.tril(np.abs(correlation) > 1 - 1e-9, -1).any(axis=1))
+    assert first.sum() < len(first)
+    assert test.critical_value[0] == pytest.approx(scipy.stats.norm.isf((1 - LEVEL ** (1 / first.sum())) / 2))
+    others = np.random.default_rng(8).multivariate_normal(
+        np.zeros(first.sum()), correlation[np.ix_(first, first)], ROWS
+    )
+    expected = (np.abs(others) > test.critical_value[0]).any(axis=1).mean()
+    assert abs(test.alarms.any(axis=1).mean() - expected) < np.sqrt(2) * band(expected)
+    assert 0.03 < expected < 0.05
+
+
 def test_sidak_keeps_its_promise_exactly_where_balances_share_nothing():
     apart = LinearConstraint(np.kron(np.eye(6), [1.0, -1.0]))
     table = np.random.default_rng(2).standard_normal((ROWS, 12))

@@ -1,5 +1,7 @@
 """Sentences say what was put into the data, and no more than chance allows."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,38 @@ def test_a_lying_sensor_is_named_with_rows_sign_size_and_unit():
     assert second.startswith(f"Sensor 'b [kg/s]' is the suspect in {count} rows: it shows ")
     assert second.endswith(" kg/s too little.")
     assert abs(float(second.split("it shows ")[1].split()[0]) - 1.0) < 0.05
+
+
+def test_a_steady_bias_of_one_sigma_is_named_alone_with_its_size():
+    values = np.random.default_rng(1).normal(0.0, 0.1, (5000, 4)) + 7.0
+    values[:, 1] += 0.1
+    found = reconcile(values, 0.1, CHAIN).logbook()
+    assert found.tally.errors.count[1] < 0.05 * 5000 + 3 * np.sqrt(0.05 * 0.95 * 5000)  # what chance gives to all
+    assert [candidate.name for candidate in standing_out(found)] == ["b [kg/s]"]
+    (sentence,) = verdicts(found)[1:]
+    size, half = (float(sentence.split(word)[1].split()[0]) for word in ("it shows ", "± "))
+    assert abs(size - 0.1) < 1.5 * half < 0.1
+
+
+def test_without_gross_errors_hardly_any_table_names_somebody():
+    named = [bool(standing_out(log(rows=300, seed=seed))) for seed in range(100)]
+    assert sum(named) <= 2  # 0.00135 of them, and twice that for the grain of small counts
+
+
+def test_errors_without_a_direction_are_not_given_one_and_standard_deviations_are_doubted():
+    values = np.random.default_rng(2).normal(7.0, 0.3, (2000, 4))
+    first, *others = verdicts(reconcile(values, 0.1, CHAIN).logbook())
+    assert "chance would give 100" in first
+    assert not any("too much" in sentence or "too little" in sentence for sentence in others)
+    assert re.search(r"rows, with errors of both signs, typically 0\.\d+ kg/s", others[0])
+    assert others[-1] == "Errors of both signs may mean that the standard deviations given are too small."
+    assert "too small" not in " ".join(verdicts(log(bias=1)))
+
+
+def test_if_most_stand_out_standard_deviations_are_doubted_whatever_the_signs():
+    values = np.random.default_rng(3).normal(7.0, 0.3, (2000, 4)) + np.array([0.0, 0.3, 0.0, 0.0])
+    *_, last = verdicts(reconcile(values, 0.1, CHAIN).logbook())
+    assert last == "Errors in most sensors and balances may mean that the standard deviations given are too small."
 
 
 def test_a_leak_is_named_with_the_side_that_has_more():

@@ -56,13 +56,16 @@ def test_the_table_of_sensors_has_their_numbers_and_the_liar_in_bold(page):
     log = reconciled().logbook()
     liar = table.rows[1]
     assert liar[1] == "measured redundant"
-    assert liar[5] == f"{log.tally.flagged[1]:,}"
-    assert liar[6] == f"{log.tally.errors.count[1]:,}"
-    size = re.fullmatch(r"(\d\.\d+) ± 0\.00\d+ kg/s", liar[7])
+    assert liar[2] == "2,000"
+    assert liar[6] == f"{log.tally.flagged[1]:,}"
+    assert liar[7] == f"{log.tally.errors.count[1]:,}"
+    size = re.fullmatch(r"(\d\.\d+) ± (0\.0\d+) kg/s", liar[8])
     assert size is not None
     assert abs(float(size[1]) - 2.0) < 0.05
+    assert float(size[2]) == pytest.approx(1.96 * log.tally.errors.standard_error[1], abs=6e-4)
+    assert "half of the 95 % interval" in table.caption
     assert table.bold == [(1, 0)]
-    assert table.rows[3][1:3] == ["unmeasured observable", "–"]
+    assert table.rows[3][1:3] == ["unmeasured observable", "0"]
 
 
 def test_the_table_of_balances_has_units_and_tolerances(page):
@@ -73,8 +76,9 @@ def test_the_table_of_balances_has_units_and_tolerances(page):
         ["third", "0.500\N{NO-BREAK SPACE}kg/s", "0"],
     ]
     assert table.rows[0][3].startswith("−1.0")
-    assert table.rows[0][3].endswith(" kg/s")
+    assert [cell[-4:] for cell in table.rows[0][3:5]] == ["kg/s", "kg/s"]
     assert table.rows[2][3] == "–"
+    assert not any("±" in cell for row in table.rows for cell in row[:6])
 
 
 def test_the_worst_rows_come_with_time_and_suspect(page):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from equipoise.constraints import LinearConstraint
 from equipoise.reconciliation import reconcile
@@ -37,10 +38,13 @@ def test_the_tally_of_pieces_is_that_of_the_whole():
     )
     for name in ("classes", "flagged", "alike", "open"):
         np.testing.assert_array_equal(getattr(pieces, name), getattr(whole, name))
-    for name in ("measured", "reconciled", "adjustments", "var_before", "var_after", "errors", "residuals"):
+    for name in ("measured", "reconciled", "adjustments", "var_before", "var_after", "residuals"):
         for moment in ("count", "mean", "std"):
             expected = getattr(getattr(whole, name), moment)
             np.testing.assert_allclose(getattr(getattr(pieces, name), moment), expected, rtol=1e-9, atol=1e-12)
+    for name in ("count", "size", "standard_error", "typical"):
+        np.testing.assert_allclose(getattr(pieces.errors, name), getattr(whole.errors, name), rtol=1e-9)
+    np.testing.assert_allclose(pieces.chance, whole.chance)
     assert pieces.worst.incidents == whole.worst.incidents
 
 
@@ -54,8 +58,10 @@ def test_counts_are_those_of_the_tests_they_are_made_of():
     np.testing.assert_array_equal(found.open, nodal.summary()["alarms"])
     np.testing.assert_allclose(found.residuals.mean, np.nanmean(result.residuals.before, axis=0))
     suspected = result.likelihood_ratio_test().suspect == "bottom [kg/s]"
-    np.testing.assert_allclose(found.errors.mean[BOTTOM], test.size[suspected, BOTTOM].mean())
-    assert abs(found.errors.mean[BOTTOM] - 1.0) < 0.05
+    np.testing.assert_allclose(found.errors.sizes.mean[BOTTOM], test.size[suspected, BOTTOM].mean())
+    assert abs(found.errors.size[BOTTOM] - 1.0) < 0.05
+    alone = scipy.stats.norm.sf(test.limit) * 2
+    np.testing.assert_allclose(found.chance, (~np.isnan(test.z) * alone[:, None]).sum(axis=0))
 
 
 def test_classes_count_the_rows_of_each_pattern():

@@ -69,6 +69,27 @@ def test_the_statistics_are_those_of_the_innovation_with_its_dense_covariance():
         np.testing.assert_allclose(size_std[i, seen], 1 / np.sqrt(np.diag(inverse)), rtol=1e-9)
 
 
+def test_values_statistic_and_threshold_have_the_names_of_a_classical_reconciliation():
+    p = predicted()
+    Y = p.mean + 0.1
+    Y[1] = NAN
+    found = reconcile_with_model(p, Y, STD, level=0.9)
+    np.testing.assert_array_equal(found.values, found.mean)
+    np.testing.assert_array_equal(found.statistic, found.global_test().statistic)
+    n = Y.shape[1]
+    expected = np.where(np.arange(len(Y)) == 1, NAN, scipy.stats.chi2.ppf(0.9, n))
+    np.testing.assert_allclose(found.threshold, expected)
+
+
+def test_readings_whose_only_sensor_is_tested_twice_count_once():
+    p = predicted()
+    Y = np.full_like(p.mean, NAN)
+    Y[:, 2] = p.mean[:, 2] + 0.1
+    test = reconcile_with_model(p, Y, STD).likelihood_ratio_test()
+    assert (np.isfinite(test.statistic).sum(axis=1) > 1).any()  # the sensor, and balances that it checks
+    np.testing.assert_allclose(test.critical_value, scipy.stats.norm.isf(0.025))
+
+
 def test_a_biased_sensor_is_found_with_its_size():
     p = predicted(rows=2000, log_var=-4.0)
     _, Y = simulated(p)

@@ -94,17 +94,18 @@ class RunningMoments:
     def add(self, **values: Float[Tensor, "n_draws ..."]) -> None:
         n = len(next(iter(values.values())))
         mean = {name: value.mean(0) for name, value in values.items()}
-        centred = {name: values[name] - mean[name] for pair in self.pairs for name in pair}
+        centred = {name: values[name] - mean[name] for name in {name for pair in self.pairs for name in pair}}
         gap = {name: mean[name] - self._mean.get(name, mean[name]) for name in mean}
         weight = self.count * n / (self.count + n)
         for a, b in self.pairs:
-            block = (centred[a] * centred[b]).sum(0) + weight * gap[a] * gap[b]
+            block = torch.linalg.vecdot(centred[a], centred[b], dim=0) + weight * gap[a] * gap[b]
             self._second[a, b] = self._second.get((a, b), 0.0) + block  # type: ignore[operator]
         self.count += n
         self._mean = {name: mean[name] - gap[name] * (1 - n / self.count) for name in mean}
 
-    def mean(self, name: str) -> Tensor:
-        return self._mean[name]
+    def mean(self, name: str, missing: Tensor | None = None) -> Tensor:
+        """The mean of what was added by this name; `missing` if nothing was."""
+        return self._mean[name] if missing is None else self._mean.get(name, missing)
 
     def cov(self, a: str, b: str) -> Tensor:
         return self._second[a, b] / self.count
@@ -115,6 +116,7 @@ class LedgerAccumulator:
 
     def __init__(self):
         self.moments = RunningMoments(("mu", "mu"), ("shift", "shift"), ("mu", "shift"))
+        self._touched: Tensor | None = None  # which balance has which output, where no two share one
 
     def add(
         self,
@@ -124,20 +126,31 @@ class LedgerAccumulator:
     ) -> None:
         """A block of draws on axis 0; `again` is the same block with a second draw of the tolerances."""
         prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-        zero = torch.zeros_like(prior.mean)
         terms = {"mu": prior.mean, "shift": gaussian.mean - prior.mean, "aleatoric": prior.var}
-        terms["sensor"] = torch.as_tensor(sensor_var, dtype=zero.dtype, device=zero.device).expand_as(zero)
-        terms["tolerance_share"] = zero if again is None else 0.5 * (gaussian.mean - again.mean).square()  # D2
+        if isinstance(sensor_var, Tensor):
+            terms["sensor"] = sensor_var.expand_as(prior.mean)
+        if again is not None:
+            terms["tolerance_share"] = (gaussian.mean - again.mean).square_().mul_(0.5)  # D2
         if isinstance(gaussian, ConditionedGaussian):
-            terms |= {"reduction": gaussian.reduction, "lost_without": gaussian.reduction_lost_without()}
-        else:
-            terms |= {"reduction": zero, "lost_without": zero.unsqueeze(-2)[..., :0, :]}
+            terms["reduction"] = gaussian.reduction
+            if gaussian.operator.coupled or gaussian.operator.B.ndim > 2:
+                terms["lost_without"] = gaussian.reduction_lost_without()
+            else:
+                self._touched = gaussian.operator.B != 0
         self.moments.add(**terms)
 
     def terms(self) -> dict[str, Float[Tensor, "..."]]:
         """Arrays `(n, n_y)`, and `(m, n, n_y)` for `lost_without`."""
         m = self.moments
-        result = {name: m.mean(name) for name in ("aleatoric", "reduction", "sensor", "tolerance_share")}
+        zero = torch.zeros_like(m.mean("mu"))
+        result = {name: m.mean(name, zero) for name in ("aleatoric", "reduction", "sensor", "tolerance_share")}
         result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
-        result |= {"interaction": 2.0 * m.cov("mu", "shift"), "lost_without": m.mean("lost_without").movedim(-2, 0)}
+        result |= {"interaction": 2.0 * m.cov("mu", "shift"), "lost_without": self._lost_without(result["reduction"])}
         return result
+
+    def _lost_without(self, reduction: Tensor) -> Float[Tensor, "m n n_y"]:
+        """The reduction that each balance alone brings (D4): where no two share an output, all of it."""
+        if self._touched is None:
+            return self.moments.mean("lost_without", reduction.unsqueeze(-2)[..., :0, :]).movedim(-2, 0)
+        n_seen = reduction.shape[-1]
+        return torch.where(self._touched[:, None, :n_seen], reduction, 0.0)

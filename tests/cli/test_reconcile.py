@@ -188,8 +188,8 @@ def test_packed_and_other_kinds_of_tables_are_read_and_written(reconciled, monke
 def test_screen_and_page_say_who_lies_what_is_calculated_and_what_it_was_made_from(reconciled, folder, capsys):
     reconciled("--report", "plant.html", "--time", "when")
     out = capsys.readouterr().out
-    assert re.search(r"bottom \[kg/s\] +measured redundant +\S+ +0\.098 +\S+ +\S+ +\d+ +\d+ +0\.\d+ ± 0\.\d+", out)
-    assert re.search(r"loss \[kg/s\] +unmeasured observable +– +– ", out)
+    assert re.search(r"bottom \[kg/s\] +measured redundant +240 +\S+ +0\.098 +\S+ +\S+ +\d+ +\d+ +0\.\d+ ± 0\.\d+", out)
+    assert re.search(r"loss \[kg/s\] +unmeasured observable +0 +– +– ", out)
     assert re.search(r"still +kg/s +0 +0\.\d+ +0\.\d+ +\d+ +0 +–", out)
     assert "Sensor 'bottom [kg/s]' is the suspect in " in out
     assert "Calculated from the others where not measured: 'loss [kg/s]'." in out
@@ -306,7 +306,23 @@ def test_options_that_cannot_be_used_are_refused(refused, options, message):
     assert message in refused("reconcile", "plant.toml", "plant.csv", *options)
 
 
-@pytest.mark.parametrize("stage", ["_beside", "_page"])
+def test_a_report_that_cannot_be_written_leaves_no_table(folder, refused):
+    name = 250 * "r" + ".html"  # longer than a file system takes, with the name of its part
+    sentence = refused("reconcile", "plant.toml", "plant.csv", "-o", "out.csv", "--report", name)
+    assert f"--report must be a file that can be written, but got '{name}'" in sentence
+
+
+def test_rows_that_cannot_be_tested_have_no_statistic_and_no_alarm(reconciled):
+    table = plant(5)
+    table.loc[2, ["top [kg/s]", "gas [kg/s]"]] = np.nan
+    table.to_csv("plant.csv", index=False)
+    tested = reconciled()[["global statistic", "global threshold", "global alarm"]]
+    assert tested.iloc[2].isna().all()
+    assert tested.drop(index=2).notna().all(axis=None)
+    assert list(tested["global alarm"].drop(index=2)) == ["False"] * 4
+
+
+@pytest.mark.parametrize("stage", ["_beside", "_page", "_write_page"])
 def test_ctrl_c_leaves_earlier_results_as_they_were(folder, monkeypatch, stage):
     for name in ("out.csv", "plant.html"):
         (folder / name).write_text("of an earlier run")

@@ -1,5 +1,7 @@
 """With a model: what `model.reconcile` says of every row, from the columns that are there."""
 
+import re
+
 import handmade_table
 import numpy as np
 import pandas as pd
@@ -77,6 +79,49 @@ def test_an_input_that_is_missing_and_a_sensor_of_an_input_are_refused(readings,
         "cell.toml: [sensors] must name outputs of 'cell.safetensors', whose inputs are exact, but got 'SOC'"
         in sentence
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ('"Voltage = OCV - Loss"', '"Voltage = OCV - 2*Loss"'),
+            "must be left out, or be those of 'cell.safetensors', but got 'Voltage = OCV - 2*Loss' for 'voltage'",
+        ),
+        (('terminal = "Terminal = Voltage - Lead"\n', ""), "but got 'terminal' in one of them only"),
+        (("terminal =", "clamp ="), "but got 'clamp' in one of them only"),
+        (
+            ("voltage = 0", "voltage = 0.1"),
+            "[tolerances] must be left out with a model, whose own count, or be those of",
+        ),
+        (("voltage = 0", "terminal = 0.1"), "but got another one for 'terminal'. Leave it out"),
+    ],
+)
+def test_balances_and_tolerances_that_are_not_the_models_are_refused(
+    readings, fitted, refused, folder, change, message
+):
+    assert change[0] in JOB
+    handmade_table.write(folder, readings, JOB.replace(*change))
+    assert message in refused("reconcile", "cell.toml", "cell.csv", "--model", fitted, "-o", "out.csv")
+
+
+def test_balances_may_be_left_out_or_written_another_way(reconciled, readings, folder):
+    head, _, rest = JOB.partition("[balances]")
+    sensors, model = rest[rest.index("[sensors]") : rest.index("[tolerances]")], rest[rest.index("[model]") :]
+    handmade_table.write(folder, readings, head + sensors + model)
+    without = reconciled()
+    handmade_table.write(folder, readings, JOB.replace("Voltage = OCV - Loss", "2*OCV = 2*Loss + 2*Voltage"))
+    pd.testing.assert_frame_equal(reconciled(), without)
+
+
+def test_learned_sensors_show_their_errors_and_a_test_that_does_not_exist_has_no_alarms(reconciled, fitted, capsys):
+    reconciled()
+    out = capsys.readouterr().out
+    learned = 1.959964 * artifact.load(fitted).sensor_std_.loc["OCV [V]", "std"]
+    shown = re.search(r"OCV \[V\] +measured redundant +69 +\S+ +(\S+) ", out)
+    assert shown is not None
+    assert float(shown[1]) == pytest.approx(learned, rel=5e-3)
+    assert re.search(r"voltage +V +\S+ +\S+ +\S+ +– ", out)
 
 
 def test_the_model_is_not_overwritten(readings, fitted, refused):

@@ -67,17 +67,25 @@ def _check_targets(output: Path, report: Path | None, *read: Path) -> None:
 
 
 def _write(output: Path, report: Path | None, measured: MeasuredTable, reconciler: Reconciler) -> Logbook:
-    """Write table and page. The page is made before the table is in its place: both appear, or none."""
+    """Write table and page. The page is written before the table is moved to its place: both appear, or none."""
     from equipoise.tables import TableWriter
 
     with TableWriter(output) as written:
         log = _reconciled(written, measured, reconciler)
-        page = None if report is None else _page(log, measured)
-    if report is not None and page is not None:
-        from equipoise.atomic import write_atomically
-
-        write_atomically(report, lambda file: file.write(page))
+        if report is not None:
+            _write_page(report, _page(log, measured))
     return log
+
+
+def _write_page(report: Path, page: bytes) -> None:
+    from equipoise.atomic import write_atomically
+    from equipoise.tables import TableError
+
+    try:
+        write_atomically(report, lambda file: file.write(page))
+    except OSError as error:
+        rule = f"--report must be a file that can be written, but got '{report}': {error.strerror or error}"
+        raise TableError(f"{rule}. Give another name.") from error
 
 
 def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -> Logbook:
@@ -114,14 +122,15 @@ def _page(log: Logbook, measured: MeasuredTable) -> bytes:
 def _show(log: Logbook) -> None:
     from equipoise.reconciliation import verdicts
 
+    percent = f"{100 * log.level:g} %"
     table(
-        f"Variables: means over {log.tally.rows} rows",
-        ["variable", "class", "measured", "±", "reconciled", "±", "alarms", "suspect in", "error"],
+        f"Variables: means over {log.tally.rows} rows, ± half of the {percent} interval",
+        ["variable", "class", "readings", "measured", "±", "reconciled", "±", "alarms", "suspect in", "error"],
         [_variable(row) for row in log.sensors().reset_index().to_dict("records")],
         left=2,
     )
     table(
-        "Balances: residuals as measured",
+        "Balances: residuals as measured, errors ± as above",
         ["balance", "unit", "tolerance", "residual", "sd", "alarms", "suspect in", "error"],
         [_balance(row) for row in log.balances().reset_index().to_dict("records")],
         left=2,
@@ -133,15 +142,16 @@ def _show(log: Logbook) -> None:
 def _variable(row: dict[Any, Any]) -> list[str]:
     digits = {"measured": 5, "± before": 3, "reconciled": 5, "± after": 3}
     values = [number(row[column], most) for column, most in digits.items()]
-    return [row["variable"], row["class"], *values, f"{row['alarms']}", *_suspicion(row)]
+    return [row["variable"], row["class"], f"{row['readings']}", *values, f"{row['alarms']}", *_suspicion(row)]
 
 
 def _balance(row: dict[Any, Any]) -> list[str]:
     values = [number(row[column]) for column in ("tolerance", "residual", "residual std")]
-    return [row["balance"], row["unit"], *values, f"{row['nodal alarms']}", *_suspicion(row)]
+    alarms = f"{row['nodal alarms']}" if isinstance(row["nodal alarms"], int) else "–"
+    return [row["balance"], row["unit"], *values, alarms, *_suspicion(row)]
 
 
 def _suspicion(row: dict[Any, Any]) -> list[str]:
     """In how many rows something is the suspect, and of which error."""
-    spread = "" if math.isnan(row["error std"]) else f" ± {number(row['error std'], 2)}"
+    spread = "" if math.isnan(row["± error"]) else f" ± {number(row['± error'], 2)}"
     return [f"{row['suspect']}", number(row["error"]) + spread]

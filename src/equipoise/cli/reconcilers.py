@@ -10,6 +10,7 @@ from equipoise.cli.measured import MeasuredTable, Piece
 
 if TYPE_CHECKING:
     from equipoise.constraints import LinearConstraint
+    from equipoise.description import Description
     from equipoise.estimator import ConstrainedBNNRegressor
     from equipoise.job import Plant
     from equipoise.reconciliation import GlobalTest, GrossErrorTest, Logbook
@@ -83,8 +84,9 @@ class WithModel:
 
     @classmethod
     def load(cls, plant: Plant, path: Path, level: float) -> WithModel:
-        """Raises JobError if a sensor is not one of the model's outputs."""
+        """Raises JobError if a sensor is not one of the model's outputs, or a balance or tolerance not the model's."""
         from equipoise import artifact
+        from equipoise.description import describe
         from equipoise.equations import did_you_mean
         from equipoise.job import JobError
 
@@ -93,6 +95,9 @@ class WithModel:
             if name not in model.output_names_:
                 rule = f"{plant.file}: [sensors] must name outputs of '{path.name}', whose inputs are exact"
                 raise JobError(f"{rule}, but got {name!r}. {did_you_mean(name, model.output_names_)}")
+        said = describe(path)
+        _check_balances(plant, said, path.name)
+        _check_tolerances(plant, said, path.name)
         return cls(plant, model, level)
 
     def table(self, path: Path, time: str | None) -> MeasuredTable:
@@ -112,12 +117,56 @@ class WithModel:
         result = self.model.reconcile(X, in_kind(self.model, piece.values), std, level=self.level)
         test = result.likelihood_ratio_test()
         columns = {**_values(result, result.mean), **_tests(result.global_test(), test)}
-        log = logbook_with_model(result, test, self._tolerance(), piece.time)
+        learned = self.model.sensor_std_["std"].to_numpy()
+        log = logbook_with_model(result, test, self._tolerance(), learned, piece.time)
         return {**columns, OF_DRAWS: result.effective_draws}, log
 
     def _tolerance(self) -> tuple[float, ...]:
         """Of the balances, in their units."""
         return () if self.model.constraint_ is None else tuple(map(float, self.model.tolerances_["tol_std"]))
+
+
+def _check_balances(plant: Plant, said: Description, file: str) -> None:
+    """Raise JobError if the job has balances, and they are not those of the model, which cannot be changed."""
+    from equipoise.job import JobError
+
+    columns = (*said.columns.inputs, *said.columns.known, *said.columns.outputs)
+    of_model = {balance.name: balance.text for balance in said.balances}
+    for name in dict.fromkeys((*plant.balances, *of_model)) if plant.balances else ():
+        here, there = plant.balances.get(name), of_model.get(name)
+        if here is None or there is None or not _same_balance(here, plant.columns, there, columns):
+            got = (
+                f"{here!r} for {name!r}, which is {there!r} there"
+                if here and there
+                else f"{name!r} in one of them only"
+            )
+            rule = f"{plant.file}: [balances] must be left out, or be those of '{file}'"
+            raise JobError(f"{rule}, but got {got}. Take the job that the model was fitted with.")
+
+
+def _same_balance(here: str, columns_here: tuple[str, ...], there: str, columns_there: tuple[str, ...]) -> bool:
+    """Whether two texts are the same equation, whatever it is multiplied by."""
+    from equipoise.equations import parse_equation
+
+    lines = []
+    for text, columns in ((here, columns_here), (there, columns_there)):
+        equation = parse_equation(text, columns)
+        terms = {name: value for name, value in equation.coefficients.items() if value}
+        unit = terms[min(terms)] if terms else 1.0
+        lines.append({name: value / unit for name, value in {**terms, "": equation.constant}.items()})
+    one, other = lines
+    return one.keys() == other.keys() and all(abs(one[name] - other[name]) <= 1e-9 * abs(one[name]) for name in one)
+
+
+def _check_tolerances(plant: Plant, said: Description, file: str) -> None:
+    """Raise JobError if the job has tolerances other than those that the model was fitted with."""
+    from equipoise.job import Job, JobError
+
+    of_model = Job.parse(said.job).tolerances if said.job else {}
+    for name, value in plant.tolerances.items():
+        if name not in of_model or of_model[name] != value:
+            rule = f"{plant.file}: [tolerances] must be left out with a model, whose own count, or be those of '{file}'"
+            raise JobError(f"{rule}, but got another one for {name!r}. Leave it out, or fit the model with it.")
 
 
 def added_columns(variables: tuple[str, ...]) -> list[str]:
@@ -145,7 +194,7 @@ def _tests(check: GlobalTest, test: GrossErrorTest) -> dict[str, Any]:
     kinds = np.array([*(c.kind for c in test.candidates), None], dtype=object)
     seen = test.worst >= 0
     std = np.where(seen, test.std[rows, test.worst], np.nan)
-    told = (check.statistic, check.threshold, check.alarm)
+    told = _checked(check)
     suspect = (
         pd.array(names[test.worst], dtype="string"),
         pd.array(kinds[test.worst], dtype="string"),
@@ -154,6 +203,16 @@ def _tests(check: GlobalTest, test: GrossErrorTest) -> dict[str, Any]:
         pd.array(_alternatives(test), dtype="string"),
     )
     return dict(zip((*OF_TEST, *OF_SUSPECT), (*told, *suspect), strict=True))
+
+
+def _checked(check: GlobalTest) -> tuple[Any, Any, Any]:
+    """Statistic, threshold and alarm of each row; empty where there is nothing to test."""
+    import numpy as np
+    import pandas as pd
+
+    idle = np.isnan(check.threshold)
+    alarm = pd.array(np.where(idle, None, check.alarm), dtype="boolean")
+    return np.where(idle, np.nan, check.statistic), check.threshold, alarm
 
 
 def _alternatives(test: GrossErrorTest) -> Any:

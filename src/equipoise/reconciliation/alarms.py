@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.equations import column_unit
-from equipoise.reconciliation.significance import chi_square_p, chi_square_threshold, normal_p
+from equipoise.reconciliation.significance import chi_square_p, chi_square_threshold, half_width, normal_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,6 +85,8 @@ class GlobalTest:
     def __repr__(self) -> str:
         if np.ndim(self.statistic):
             return f"Global test at {self.level:.4g}: alarm in {np.sum(self.alarm)} of {len(self.statistic)} rows"
+        if not self.degrees_of_freedom:
+            return f"Global test at {self.level:.4g}: nothing to test"
         freedom = f"χ², {self.degrees_of_freedom} degree{'s' if self.degrees_of_freedom != 1 else ''} of freedom"
         numbers = f"{self.statistic:.4f} {'>' if self.alarm else '≤'} {self.threshold:.4f} ({freedom})"
         return f"Global test at {self.level:.4g}: {numbers}: {'alarm' if self.alarm else 'no alarm'}"
@@ -106,6 +108,7 @@ class GrossErrorTest:
         z: Shape `(rows, c)`; NaN for what cannot be tested.
         std: Standard deviations of the estimated sizes, shape `(rows, c)`.
         limit: What |z| stays below, `(rows,)`.
+        least: What |z| of the suspect of a row had to exceed for it to be the suspect, `(rows,)`.
         level, correction: The probability of that, for all candidates of a row together or, without a correction, each.
         labels: Name of each row.
         single: Whether one row was given on its own.
@@ -116,6 +119,7 @@ class GrossErrorTest:
     z: Array
     std: Array
     limit: Array
+    least: Array
     level: float
     correction: str | None
     labels: Any
@@ -154,15 +158,7 @@ class GrossErrorTest:
     @cached_property
     def worst(self) -> NDArray[np.intp]:
         """Position of the candidate with the largest |z| of each row, the first of equals, or −1 without an alarm."""
-        worst = np.full(len(self.z), -1)
-        for start in range(0, len(self.z), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            size = np.nan_to_num(np.abs(self.z[rows]), nan=-1.0)
-            largest = size.max(axis=1, initial=-1.0, keepdims=True)
-            alarm = largest[:, 0] > self.limit[rows]
-            first = (size[alarm] >= (1 - SAME) * largest[alarm]).argmax(axis=1)
-            worst[rows][alarm] = first
-        return worst
+        return worst_of(self.z, self.limit)
 
     @property
     def suspect(self) -> Any:
@@ -240,11 +236,26 @@ class GrossErrorTest:
             lines = [f"{candidate}: alarm in {count} of {len(self.z)} rows" for candidate, count in counts]
             return "\n  ".join([head, *lines])
         numbers = zip(self.candidates, self.z[0], self.std[0], strict=True)
-        lines = [_line(candidate, z, std, float(self.limit[0])) for candidate, z, std in numbers]
-        return "\n  ".join([f"{head}: |z| ≤ {self.limit[0]:.4g}", *lines])
+        factor, limit = half_width(self.level), float(self.limit[0])
+        if np.isnan(limit):
+            return f"{head}: nothing to test"
+        lines = [_line(candidate, z, z * std, factor * std, limit) for candidate, z, std in numbers]
+        return "\n  ".join([f"{head}: |z| ≤ {limit:.4g}; ± half of the {100 * self.level:.4g} % interval", *lines])
 
     def _given(self, values: NDArray[Any]) -> Any:
         return values[0] if self.single else values
+
+
+def worst_of(z: Array, limit: Array) -> NDArray[np.intp]:
+    """Position of the largest |z| of each row, the first of equals, or −1 where none is above the limit."""
+    worst = np.full(len(z), -1)
+    for start in range(0, len(z), AT_ONCE):
+        rows = slice(start, start + AT_ONCE)
+        size = np.nan_to_num(np.abs(z[rows]), nan=-1.0)
+        largest = size.max(axis=1, initial=-1.0, keepdims=True)
+        alarm = largest[:, 0] > limit[rows]
+        worst[rows][alarm] = (size[alarm] >= (1 - SAME) * largest[alarm]).argmax(axis=1)
+    return worst
 
 
 def row_index(labels: Any, rows: NDArray[np.intp]) -> pd.Index:
@@ -257,9 +268,13 @@ def row_index(labels: Any, rows: NDArray[np.intp]) -> pd.Index:
     )
 
 
-def _line(candidate: Candidate, z: float, std: float, limit: float) -> str:
+def _line(candidate: Candidate, z: float, size: float, half: float, limit: float) -> str:
     if np.isnan(z):
         return f"{candidate}: cannot be tested"
+    return f"{candidate}: z = {z:.4g}, {size_in_words(candidate, size, half)}" + (", ALARM" if abs(z) > limit else "")
+
+
+def size_in_words(candidate: Candidate, size: float, half: float) -> str:
+    """A bias or a leak with half of its interval and its unit."""
     what = "bias" if candidate.kind == SENSOR else "leak"
-    unit = f" {candidate.unit}" if candidate.unit else ""
-    return f"{candidate}: z = {z:.4g}, {what} {z * std:.4g} ± {std:.4g}{unit}" + (", ALARM" if abs(z) > limit else "")
+    return f"{what} {size:.4g} ± {half:.4g}" + (f" {candidate.unit}" if candidate.unit else "")

@@ -187,10 +187,10 @@ class Reconciliation:
             >>> names = ["a [kg/s]", "b [kg/s]", "c [kg/s]"]
             >>> meters = LinearConstraint.from_equations(["a = b", "b = c"], outputs=names)
             >>> reconcile([10.0, 10.2, 14.2], 1.0, meters).measurement_test()
-            Measurement test at 0.95 together, by Šidák: |z| ≤ 2.388
-              sensor 'a [kg/s]': z = -1.796, bias -2.2 ± 1.225 kg/s
-              sensor 'b [kg/s]': z = -1.551, bias -1.9 ± 1.225 kg/s
-              sensor 'c [kg/s]': z = 3.348, bias 4.1 ± 1.225 kg/s, ALARM
+            Measurement test at 0.95 together, by Šidák: |z| ≤ 2.388; ± half of the 95 % interval
+              sensor 'a [kg/s]': z = -1.796, bias -2.2 ± 2.4 kg/s
+              sensor 'b [kg/s]': z = -1.551, bias -1.9 ± 2.4 kg/s
+              sensor 'c [kg/s]': z = 3.348, bias 4.1 ± 2.4 kg/s, ALARM
         """
         return gross_errors.measurement_test(self.solution, *self._terms(level, correction))
 

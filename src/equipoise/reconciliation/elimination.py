@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.alarms import SENSOR, Candidate, row_index
+from equipoise.reconciliation.alarms import Candidate, row_index, size_in_words
 from equipoise.reconciliation.gross_errors import candidate_directions, candidates_of, signed
 from equipoise.reconciliation.patterns import PIECE, Solution
-from equipoise.reconciliation.significance import chi_square_threshold, critical_value
+from equipoise.reconciliation.rivals import distinct
+from equipoise.reconciliation.significance import chi_square_threshold, critical_value, half_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,7 @@ class Suspect:
         statistic: Its z at that step.
         size, size_std: The estimated bias or leak, all errors of the row being estimated together.
         alike: Others that would explain the data as well.
+        level: Probability of the interval that is shown.
     """
 
     row: int
@@ -49,12 +51,12 @@ class Suspect:
     size: float
     size_std: float
     alike: tuple[Candidate, ...]
+    level: float = 0.95
 
     def __str__(self) -> str:
-        what = "bias" if self.candidate.kind == SENSOR else "leak"
-        unit = f" {self.candidate.unit}" if self.candidate.unit else ""
         others = f"; it could as well be {' or '.join(map(str, self.alike))}" if self.alike else ""
-        return f"{self.candidate}: z = {self.statistic:.4g}, {what} {self.size:.4g} ± {self.size_std:.4g}{unit}{others}"
+        found = size_in_words(self.candidate, self.size, half_width(self.level) * self.size_std)
+        return f"{self.candidate}: z = {self.statistic:.4g}, {found}{others}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +219,8 @@ class _Search:
         z = np.where(testable, signed(self.e[rows], self.f[rows]) / np.where(testable, length, 1.0), 0.0)
         size = np.abs(z)
         chosen = (size >= (1 - 1e-9) * size.max(axis=1, keepdims=True)).argmax(axis=1)  # the first of equals
-        limit = critical_value(self.level, testable.sum(axis=1), self.correction)
+        n_tests = distinct(np.where(testable[:, None, :], self.f[rows], 0.0))
+        limit = critical_value(self.level, n_tests, self.correction)
         stands = size[np.arange(len(rows)), chosen] > limit
         self.reasons[rows[~stands]] = NOTHING
         rows, chosen, z, testable = rows[stands], chosen[stands], z[stands], testable[stands]
@@ -260,4 +263,6 @@ class _Search:
         sizes, stds = -(inverse @ self.whitened[row]), np.linalg.norm(inverse, axis=1)
         for number, ((chosen, z, gone), size, std) in enumerate(zip(steps, sizes, stds, strict=True), start=1):
             others = tuple(candidates[j] for j in np.flatnonzero(gone))
-            yield Suspect(int(positions[row]), number, candidates[chosen], z, float(size), float(std), others)
+            yield Suspect(
+                int(positions[row]), number, candidates[chosen], z, float(size), float(std), others, self.level
+            )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GrossErrorTest
 from equipoise.reconciliation.patterns import Piece, Solution
+from equipoise.reconciliation.rivals import distinct, least_to_win
 from equipoise.reconciliation.significance import critical_value
 
 Array = NDArray[np.float64]
@@ -36,11 +37,32 @@ def likelihood_ratio_test(solution: Solution, level: float, correction: str | No
 
 def _tested(title: str, solution: Solution, level: float, correction: str | None, *, leaks: bool) -> GrossErrorTest:
     given = solution.measurements
-    parts = (
-        (piece.rows, piece.whitened, candidate_directions(solution, piece, leaks=leaks)) for piece in solution.pieces()
-    )
+    parts = (_part(piece, candidate_directions(solution, piece, leaks=leaks)) for piece in solution.pieces())
     terms = Terms(candidates_of(solution, leaks=leaks), level, correction, given.labels, given.single)
     return gross_error_test(title, parts, terms, alike=len(solution.groups) == 1 and given.std.ndim == 1)
+
+
+def _part(piece: Piece, directions: Array) -> "Part":
+    """Rows of a piece have the same balances, so that their directions are parallel in all of them or in none."""
+    number = distinct(directions if directions.ndim == 2 else directions[0])
+    return Part(piece.rows, piece.whitened, directions, number)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows that are tested.
+
+    Args:
+        rows: Which.
+        whitened: Their residuals as independent standard normal numbers, `(rows, f)`.
+        directions: Of the candidates, `(f, c)`, or for each row.
+        n_tests: How many of those are different, one number, or for each row.
+    """
+
+    rows: slice | NDArray[np.intp]
+    whitened: Array
+    directions: Array
+    n_tests: NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,30 +76,28 @@ class Terms:
     single: bool = False
 
 
-def gross_error_test(
-    title: str, parts: Iterable[tuple[slice | NDArray[np.intp], Array, Array]], terms: Terms, *, alike: bool = False
-) -> GrossErrorTest:
+def gross_error_test(title: str, parts: Iterable[Part], terms: Terms, *, alike: bool = False) -> GrossErrorTest:
     """One standard normal number for each candidate of each row (R7).
 
     Args:
         title: Which test.
-        parts: Rows, their whitened residuals `(rows, f)`, and directions `(f, c)` of the candidates, or for each row.
+        parts: All rows.
         terms: Candidates, level and rows.
         alike: Whether all parts have the same directions; then one row of standard deviations is enough.
     """
     n_rows, n_candidates = len(terms.labels), len(terms.candidates)
-    z, n_tests = np.full((n_rows, n_candidates), np.nan), np.zeros(n_rows, np.intp)
+    z, (limit, least) = np.full((n_rows, n_candidates), np.nan), np.full((2, n_rows), np.nan)
     std = np.full((1 if alike else n_rows, n_candidates), np.nan)
-    for rows, whitened, directions in parts:
-        length = np.linalg.norm(directions, axis=-2)
+    for part in parts:
+        length = np.linalg.norm(part.directions, axis=-2)
         length = np.where(length > 0, length, np.nan)  # what nothing notices cannot be tested
-        z[rows] = signed(whitened, directions) / length  # R7
-        std[0 if alike else rows] = 1.0 / length  # R7
-        n_tests[rows] = np.count_nonzero(length > 0, axis=-1)
-    limit = critical_value(terms.level, n_tests, terms.correction)
+        z[part.rows] = signed(part.whitened, part.directions) / length  # R7
+        std[0 if alike else part.rows] = 1.0 / length  # R7
+        limit[part.rows] = critical_value(terms.level, part.n_tests, terms.correction)
+        least[part.rows] = least_to_win(z[part.rows], limit[part.rows], part.directions)
     std = np.broadcast_to(std, z.shape) if len(std) else std
     return GrossErrorTest(
-        title, terms.candidates, z, std, limit, terms.level, terms.correction, terms.labels, terms.single
+        title, terms.candidates, z, std, limit, least, terms.level, terms.correction, terms.labels, terms.single
     )
 
 
@@ -113,7 +133,7 @@ def nodal_test(solution: Solution, level: float, correction: str | None) -> Gros
         z[piece.rows] = (piece.z @ C.T - b) / spread  # R6
     n_tests = np.count_nonzero(~np.isnan(z), axis=1)
     limit = critical_value(level, n_tests, correction)
-    return GrossErrorTest("Nodal test", candidates, z, std, limit, level, correction, given.labels, given.single)
+    return GrossErrorTest("Nodal test", candidates, z, std, limit, limit, level, correction, given.labels, given.single)
 
 
 def candidates_of(solution: Solution, *, sensors: bool = True, leaks: bool = True) -> tuple[Candidate, ...]:

@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.special import ndtr, pdtrc
 
 from equipoise.equations import quoted_list
 from equipoise.reconciliation.alarms import SENSOR, Candidate
 from equipoise.reconciliation.logbook import Logbook
 from equipoise.reconciliation.observability import NON_REDUNDANT
+from equipoise.reconciliation.significance import half_width
 
 CHANCE = 3.0  # standard deviations of a count that are more than chance
+RARE = float(ndtr(-CHANCE))  # the probability of that
 
 
 def verdicts(log: Logbook) -> list[str]:
@@ -23,14 +26,20 @@ def verdicts(log: Logbook) -> list[str]:
         ...     print(sentence)
         0 of 2 rows fail the global test at 95 %: no more than chance gives.
     """
-    return [_alarms(log), *(_suspect(log, found) for found in standing_out(log)), *_limits(log)]
+    found = standing_out(log)
+    return [_alarms(log), *(_suspect(log, one) for one in found), *_too_small(log, found), *_limits(log)]
 
 
 def standing_out(log: Logbook) -> list[Candidate]:
-    """Candidates that are the suspect in more rows than chance would give to all of them, most rows first."""
-    count = log.tally.errors.count
+    """Candidates that are the suspect in more rows than chance gives, most rows first.
+
+    The first must exceed what chance gives to it, corrected for the number of candidates. It draws its neighbours into
+    suspicion, so that the others must exceed what chance gives to all of them together.
+    """
+    count, chance = log.tally.errors.count, log.tally.chance
     order = np.argsort(-count, kind="stable")
-    return [log.candidates[j] for j in order if count[j] > _by_chance(log)]
+    first = [j for j in order[:1] if count[j] and pdtrc(count[j] - 1, chance[j]) < RARE / np.count_nonzero(chance)]
+    return [log.candidates[j] for j in order if j in first or (first and count[j] > _by_chance(log))]
 
 
 def more_than_chance(log: Logbook) -> bool:
@@ -57,18 +66,32 @@ def _alarms(log: Logbook) -> str:
 
 
 def _suspect(log: Logbook, found: Candidate) -> str:
-    j = log.candidates.index(found)
-    size, error = float(log.tally.errors.mean[j]), float(log.tally.errors.standard_error[j])
-    unit, rows = f" {found.unit}" if found.unit else "", log.tally.errors.count[j]
-    amount = f"{abs(size):.4g}{f' ± {error:.2g}' if np.isfinite(error) else ''}{unit}"
-    where = f"in {rows:,} row{'s' if rows != 1 else ''}"
-    if found.kind == SENSOR:
-        head = f"Sensor {found.name!r} is the suspect {where}: it shows {amount} too {'much' if size > 0 else 'little'}"
-    else:
-        side = "more" if size > 0 else "less"
-        head = f"Balance {found.name!r} is the suspect {where}: its left side is {amount} {side} than its right side"
+    rows = log.tally.errors.count[log.candidates.index(found)]
+    where = f"is the suspect in {rows:,} row{'s' if rows != 1 else ''}"
+    head = f"{found.kind.capitalize()} {found.name!r} {where}{_error(log, found)}"
     others = " or ".join(f"{other.kind} {other.name!r}" for other in log.alike(found))
     return f"{head}; {others} would explain it as well." if others else f"{head}."
+
+
+def _error(log: Logbook, found: Candidate) -> str:
+    """What the suspect's rows say of its error: its size and sign, as far as they have one."""
+    errors, j, unit = log.tally.errors, log.candidates.index(found), f" {found.unit}" if found.unit else ""
+    size, half = float(errors.size[j]), half_width(log.level) * float(errors.standard_error[j])
+    if errors.both_signs[j]:
+        return f", with errors of both signs, typically {float(errors.typical[j]):.2g}{unit}"
+    amount = f"{abs(size):.4g} ± {half:.2g}{unit}"
+    if found.kind == SENSOR:
+        return f": it shows {amount} too {'much' if size > 0 else 'little'}"
+    return f": its left side is {amount} {'more' if size > 0 else 'less'} than its right side"
+
+
+def _too_small(log: Logbook, found: list[Candidate]) -> Iterator[str]:
+    """Lies have a sign and a place; errors of both signs, or everywhere, speak against what was said of them."""
+    errors = log.tally.errors
+    unsigned = bool(found) and all(errors.both_signs[log.candidates.index(one)] for one in found)
+    if unsigned or len(found) > max(1.0, np.count_nonzero(errors.count) / 2):
+        what = "Errors of both signs" if unsigned else "Errors in most sensors and balances"
+        yield f"{what} may mean that the standard deviations given are too small."
 
 
 def _limits(log: Logbook) -> Iterator[str]:

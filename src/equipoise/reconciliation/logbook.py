@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ class Logbook:
         tolerance: Of the balances.
         level: Confidence level of the tests, and probability of intervals.
         tally: Sums over the rows.
+        nodal: Whether balances were tested by their own residuals.
 
     Example:
         >>> from equipoise.constraints import LinearConstraint
@@ -46,9 +47,10 @@ class Logbook:
     tolerance: tuple[float, ...]
     level: float
     tally: Tally
+    nodal: bool = True
 
     def __add__(self, other: Logbook) -> Logbook:
-        return Logbook(self.variables, self.candidates, self.tolerance, self.level, self.tally + other.tally)
+        return replace(self, tally=self.tally + other.tally)
 
     @property
     def units(self) -> tuple[str | None, ...]:
@@ -81,7 +83,10 @@ class Logbook:
     def sensors(self) -> pd.DataFrame:
         """One line for each variable: means of its values, root mean squares of its half-widths, class and alarms.
 
-        `error` is its estimated bias, a mean over the rows in which it is the suspect.
+        `measured` and `± before` are over its readings, `reconciled` and `± after` over all rows that determine it.
+
+        `error` is its estimated bias in the rows in which it is the suspect, as `Selected` has it, ± half of its
+        interval.
         """
         import pandas as pd
 
@@ -89,6 +94,7 @@ class Logbook:
         data = {
             "unit": [unit or "" for unit in self.units],
             "class": self.classes,
+            "readings": t.measured.count,
             "measured": t.measured.mean,
             "± before": half * np.sqrt(t.var_before.mean),
             "reconciled": t.reconciled.mean,
@@ -101,7 +107,8 @@ class Logbook:
     def balances(self) -> pd.DataFrame:
         """One line for each balance: its residual as measured, alarms of the nodal test, and of a leak.
 
-        `error` is the estimated leak, a mean over the rows in which the balance is the suspect.
+        `error` is the estimated leak in the rows in which the balance is the suspect, likewise. Nodal alarms are
+        missing (`<NA>`) where there is no such test.
         """
         import pandas as pd
 
@@ -112,7 +119,7 @@ class Logbook:
             "rows": t.residuals.count,
             "residual": t.residuals.mean,
             "residual std": t.residuals.std,
-            "nodal alarms": t.open,
+            "nodal alarms": pd.array(t.open if self.nodal else [None] * len(t.open), dtype="Int64"),
             **self._tests(of_balances),
         }
         names = [candidate.name for candidate in self.candidates[of_balances]]
@@ -123,8 +130,8 @@ class Logbook:
         return {
             "alarms": t.flagged[which],
             "suspect": t.errors.count[which],
-            "error": t.errors.mean[which],
-            "error std": t.errors.standard_error[which],
+            "error": t.errors.size[which],
+            "± error": half_width(self.level) * t.errors.standard_error[which],
         }
 
 
@@ -154,15 +161,20 @@ def logbook(result: Reconciliation, test: GrossErrorTest, time: Any = None) -> L
 
 
 def logbook_with_model(
-    result: ModelReconciliation, test: GrossErrorTest, tolerance: tuple[float, ...] = (), time: Any = None
+    result: ModelReconciliation,
+    test: GrossErrorTest,
+    tolerance: tuple[float, ...] = (),
+    sensor_std: Any = np.nan,
+    time: Any = None,
 ) -> Logbook:
     """The same of readings that were reconciled with a trained model, which determines everything.
 
-    Standard deviations before are those that were given; the nodal test has no counterpart.
+    The nodal test has no counterpart.
 
     Args:
         result, test, time: As above.
         tolerance: Of the balances.
+        sensor_std: Standard deviations of the sensors that the model learned, for those that were not given.
     """
     seen, residuals = result.readings.seen, np.asarray(result.residuals.before) if tolerance else np.zeros((1, 0))
     measured, classes = seen.sum(axis=0), np.zeros((seen.shape[1], len(CLASSES)), np.intp)
@@ -171,7 +183,7 @@ def logbook_with_model(
     account = Account(
         np.where(seen, result.readings.values, np.nan),
         np.asarray(result.mean).reshape(seen.shape),
-        result.readings.std,
+        np.where(np.isnan(result.readings.std), sensor_std, result.readings.std),
         np.asarray(result.std).reshape(seen.shape),
         classes,
         residuals,
@@ -180,4 +192,4 @@ def logbook_with_model(
         test,
         time,
     )
-    return Logbook(result.variables, test.candidates, tolerance, result.level, tally(account))
+    return Logbook(result.variables, test.candidates, tolerance, result.level, tally(account), nodal=False)

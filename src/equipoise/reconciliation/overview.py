@@ -21,7 +21,8 @@ LISTED = 30
 def frame(solution: Solution, level: float) -> pd.DataFrame:
     """Unit, measured and reconciled values with their half-widths, adjustment and class of each variable.
 
-    Over the rows of a table, values are means, half-widths root mean squares, and the class is that of most rows.
+    Over the rows of a table, values are means, half-widths root mean squares, and the class is that of most rows;
+    measured ones are over the readings, reconciled ones over all rows that determine the variable.
 
     Args:
         solution: What was reconciled.
@@ -33,6 +34,7 @@ def frame(solution: Solution, level: float) -> pd.DataFrame:
     factor, values = half_width(level), solution.outcome.values
     data = {
         "unit": [unit or "" for unit in given.units],
+        "readings": np.count_nonzero(~np.isnan(given.values), axis=0),
         "measured": _mean(given.values),
         "± before": factor * np.sqrt(_mean(np.square(solution.std_before))),
         "reconciled": _mean(values),
@@ -45,7 +47,7 @@ def frame(solution: Solution, level: float) -> pd.DataFrame:
 
 def lines(table: pd.DataFrame) -> Iterator[str]:
     """The lines of such a frame in words, at most 30 of them."""
-    for name, unit, measured, before, reconciled, after, _, kind in table.head(LISTED).itertuples():
+    for name, unit, _, measured, before, reconciled, after, _, kind in table.head(LISTED).itertuples():
         values = f"{measured:.6g} ± {before:.4g} → {reconciled:.6g} ± {after:.4g}"
         yield f"{name!r}: {values}{f' {unit}' if unit else ''}, {kind}"
     if len(table) > LISTED:

@@ -9,11 +9,13 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from equipoise.reconciliation.alarms import AT_ONCE, SAME, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.moments import Moments
+from equipoise.reconciliation.selection import Selected
+from equipoise.reconciliation.significance import normal_p
 from equipoise.reconciliation.timeline import Timeline
 
 Array = NDArray[np.float64]
@@ -65,6 +67,7 @@ class Tally:
         classes: In how many rows each variable is of each class, in the order of `CLASSES`.
         flagged: In how many rows the test of each candidate gives alarm.
         errors: Estimated errors of candidates, where they are the suspect of their row.
+        chance: In how many rows each candidate would give alarm if nothing were wrong.
         alike: In how many rows a candidate explains as well what another one is suspected of, `(c, c)`.
         residuals: What balances miss before reconciliation, where all of their variables are measured.
         open: In how many rows the nodal test of each balance gives alarm.
@@ -81,7 +84,8 @@ class Tally:
     var_after: Moments
     classes: Int[np.ndarray, "n 4"]
     flagged: Int[np.ndarray, " c"]
-    errors: Moments
+    errors: Selected
+    chance: Float[np.ndarray, " c"]
     alike: Int[np.ndarray, "c c"]
     residuals: Moments
     open: Int[np.ndarray, " m"]
@@ -146,7 +150,8 @@ def _of_rows(account: Account, statistic: Array, threshold: Array, rows: slice) 
         Moments.of(np.square(np.broadcast_to(after, values.shape))),
         np.zeros_like(account.classes),
         np.count_nonzero(np.abs(test.z) > test.limit[:, None], axis=0),
-        _errors(test),
+        Selected.of(test),
+        np.where(np.isnan(test.z), 0.0, normal_p(test.limit)[:, None]).sum(axis=0),
         _alike(test),
         Moments.of(account.residuals[rows]),
         np.count_nonzero(account.open[rows], axis=0),
@@ -157,17 +162,8 @@ def _of_rows(account: Account, statistic: Array, threshold: Array, rows: slice) 
 
 def _some(test: GrossErrorTest, rows: slice) -> GrossErrorTest:
     """The test of some rows."""
-    parts = {name: getattr(test, name)[rows] for name in ("z", "std", "limit", "labels")}
+    parts = {name: getattr(test, name)[rows] for name in ("z", "std", "limit", "least", "labels")}
     return replace(test, **parts, single=False)
-
-
-def _errors(test: GrossErrorTest) -> Moments:
-    """Estimated errors of candidates, in the rows in which they are the suspect."""
-    rows = np.flatnonzero(test.worst >= 0)
-    sizes = np.full((len(rows), len(test.candidates)), np.nan)
-    at = np.arange(len(rows)), test.worst[rows]
-    sizes[at] = (test.z[rows] * test.std[rows])[at]
-    return Moments.of(sizes)
 
 
 def _alike(test: GrossErrorTest) -> NDArray[np.intp]:

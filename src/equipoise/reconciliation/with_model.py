@@ -15,11 +15,12 @@ from equipoise.equations import column_unit
 from equipoise.predictive import Predictive
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.classical import BeforeAfter
-from equipoise.reconciliation.gross_errors import Terms, gross_error_test
+from equipoise.reconciliation.gross_errors import Part, Terms, gross_error_test
 from equipoise.reconciliation.hindsight import Hindsight
 from equipoise.reconciliation.measurements import ReconciliationError
 from equipoise.reconciliation.moves import Moves, gains
 from equipoise.reconciliation.readings import Readings, check_against, readings
+from equipoise.reconciliation.rivals import distinct
 from equipoise.reconciliation.significance import checked_correction, checked_level, half_width
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 LEAST_DRAWS = 20  # effective draws, below which the mixture is replaced by the Gaussian with its moments
-Part = tuple[slice, Array, Array]
 
 
 def reconcile_with_model(
@@ -92,6 +92,21 @@ class ModelReconciliation:
     def mean(self) -> Any:
         """Mean of the true values given the readings, shape `(rows, n_y)` (R12, R13)."""
         return self._wrap(self._mean)
+
+    @property
+    def values(self) -> Any:
+        """The reconciled values: another name of `mean`."""
+        return self.mean
+
+    @property
+    def statistic(self) -> Array:
+        """Of the global test, shape `(rows,)`."""
+        return self.global_test().statistic
+
+    @property
+    def threshold(self) -> Array:
+        """What `statistic` stays below with probability `level`; NaN where nothing was measured."""
+        return self.global_test().threshold
 
     @property
     def std(self) -> Any:
@@ -161,7 +176,7 @@ class ModelReconciliation:
             level: Confidence level; that of the reconciliation if left out.
         """
         statistic = np.empty(len(self.readings.values))
-        for rows, whitened, _ in self._parts(leaks=False):
+        for rows, whitened, _ in self._directed(leaks=False):
             statistic[rows] = np.square(whitened).sum(axis=1)  # R15
         level = self.level if level is None else checked_level(level)
         return GlobalTest(statistic, self.readings.seen.sum(axis=1), level, self.readings.labels)
@@ -254,7 +269,8 @@ class ModelReconciliation:
     def _tested(self, title: str, level: Any, correction: Any, *, leaks: bool) -> GrossErrorTest:
         level = self.level if level is None else checked_level(level)
         terms = Terms(self._candidates(leaks), level, checked_correction(correction), self.readings.labels)
-        return gross_error_test(title, self._parts(leaks=leaks), terms)
+        directed = self._directed(leaks=leaks)
+        return gross_error_test(title, (Part(*of_rows, distinct(of_rows[-1])) for of_rows in directed), terms)
 
     def _candidates(self, leaks: bool) -> tuple[Candidate, ...]:
         sensors = [Candidate(name, SENSOR, column_unit(name)) for name in self.variables]
@@ -264,7 +280,7 @@ class ModelReconciliation:
         named = zip(constraint.names, constraint.units, strict=True)
         return (*sensors, *(Candidate(name, BALANCE, unit) for name, unit in named))
 
-    def _parts(self, *, leaks: bool) -> Iterator[Part]:
+    def _directed(self, *, leaks: bool) -> Iterator[tuple[slice, Array, Array]]:
         """Rows, the whitened innovations of their readings, and the directions of candidates in the user's units::
 
         e = T (y − E[y]),    f_j = −T 1_j for a bias,    f_k = −T E[K 1_k] for a leak        (R15)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from equipoise.equations import quoted_list
 from equipoise.reconciliation import Candidate, Incident, Logbook, drawing, verdicts
 from equipoise.reconciliation.judgement import more_than_chance, standing_out
+from equipoise.reconciliation.significance import half_width
 from equipoise.report import charts
 from equipoise.report.page import Figure, Listing, Page, Section, Table, number, plus_minus, with_unit
 
@@ -101,6 +102,7 @@ def _variables(log: Logbook) -> Section:
     header = [
         "variable",
         "class",
+        "readings",
         "measured",
         "reconciled",
         "adjustment",
@@ -114,22 +116,23 @@ def _variables(log: Logbook) -> Section:
         half = [row["± before"], row["± after"]]
         values = [_with_half_width(row[c], h) for c, h in zip(("measured", "reconciled"), half, strict=True)]
         candidate = log.candidates[i]
-        rows.append(
-            [row["variable"], row["class"], *values, number(row["adjustment"]), *_suspicion(log, row, candidate)]
-        )
+        told = [row["variable"], row["class"], f"{row['readings']:,}", *values, number(row["adjustment"])]
+        rows.append([*told, *_suspicion(log, row, candidate)])
         bold += [(i, 0)] if candidate in suspects else []
     caption = (
-        f"Means over rows, ± half of the {100 * log.level:g} % interval of one value, in the unit of the variable. "
+        "Means of measured values over their readings, of reconciled ones over all rows that determine them, in the "
+        f"unit of the variable; ± is half of the {100 * log.level:g} % interval of one value, or of the error. "
         "Alarms are rows in which the likelihood ratio of this sensor is too large; one lying sensor gives alarms of "
-        "its neighbours, too. It is the suspect where its own is the largest. The error, measured minus true, is a "
-        "mean over those rows; what stands under “or else” would explain them as well."
+        "its neighbours, too. It is the suspect where its own is the largest. The error, measured minus true, is the "
+        "one that explains those rows best, corrected for their having been chosen because it looked large there; what "
+        "stands under “or else” would explain them as well."
     )
     text = (
         "Measured redundant: balances check it, and its interval becomes narrower. Measured non-redundant: nothing "
         "checks it, and an error cannot be seen. Unmeasured observable: calculated from the others. Unmeasured "
         "unobservable: nothing determines it."
     )
-    return Section("Sensors", text, [Table(caption, header, rows, range(2, 8), bold)])
+    return Section("Sensors", text, [Table(caption, header, rows, range(2, 9), bold)])
 
 
 def _balances(log: Logbook) -> Section:
@@ -138,6 +141,7 @@ def _balances(log: Logbook) -> Section:
         "tolerance",
         "rows",
         "residual",
+        "sd",
         "nodal alarms",
         "alarms",
         "suspect in rows",
@@ -148,30 +152,29 @@ def _balances(log: Logbook) -> Section:
     for i, row in enumerate(log.balances().reset_index().to_dict("records")):
         unit, candidate = row["unit"], log.candidates[len(log.variables) + i]
         tolerance = with_unit(row["tolerance"], unit) if row["tolerance"] else "exact"
-        missed = f"{number(row['residual'])} ± {number(row['residual std'], 2)}{f' {unit}' if unit else ''}"
-        missed = missed if row["rows"] > 1 else with_unit(row["residual"], unit)
         rows.append(
             [
                 row["balance"],
                 tolerance,
                 f"{row['rows']:,}",
-                missed,
-                f"{row['nodal alarms']:,}",
+                with_unit(row["residual"], unit),
+                with_unit(row["residual std"], unit),
+                f"{row['nodal alarms']:,}" if isinstance(row["nodal alarms"], int) else "–",
                 *_suspicion(log, row, candidate),
             ]
         )
         bold += [(i, 0)] if candidate in suspects else []
     caption = (
-        "What each balance misses as measured (left minus right side): mean ± standard deviation over the rows in "
-        "which all of its variables are measured. The nodal test looks at this residual alone; the alarms beside it "
-        "are those of a leak, by the likelihood ratio."
+        "What each balance misses as measured (left minus right side): mean and standard deviation (sd) over the rows "
+        "in which all of its variables are measured. The nodal test looks at this residual alone; the alarms beside it "
+        f"are those of a leak, by the likelihood ratio. Errors ± half of their {100 * log.level:g} % interval."
     )
-    return Section("Balances", "", [Table(caption, header, rows, range(1, 8), bold)])
+    return Section("Balances", "", [Table(caption, header, rows, range(1, 9), bold)])
 
 
 def _suspicion(log: Logbook, row: Any, candidate: Candidate) -> list[str]:
     """Alarms, rows in which it is the suspect, its error there, and what could be meant instead."""
-    size = f"{plus_minus(row['error'], row['error std'])} {candidate.unit or ''}".strip() if row["suspect"] else "–"
+    size = f"{plus_minus(row['error'], row['± error'])} {candidate.unit or ''}".strip() if row["suspect"] else "–"
     others = quoted_list(other.name for other in log.alike(candidate)) if row["suspect"] else ""
     return [f"{row['alarms']:,}", f"{row['suspect']:,}", size, others or "–"]
 
@@ -182,17 +185,18 @@ def _with_half_width(value: float, half: float) -> str:
 
 def _worst(log: Logbook) -> Section:
     header = ["row", "time", "statistic", "threshold", "suspect", "error"]
-    rows = [_incident(incident) for incident in log.tally.worst.incidents]
-    caption = "Rows that miss the threshold of the global test by most, counted from 1 without the header."
+    rows = [_incident(incident, half_width(log.level)) for incident in log.tally.worst.incidents]
+    caption = "Rows that miss the threshold of the global test by most, counted from 1 without the header; "
+    caption += f"errors ± half of their {100 * log.level:g} % interval."
     text = "The suspect explains such a row best if only one thing is wrong with it; look at its neighbours in time."
     return Section("Worst rows", text, [Table(caption, header, rows, (0, 2, 3))])
 
 
-def _incident(incident: Incident) -> list[str]:
+def _incident(incident: Incident, factor: float) -> list[str]:
     found = incident.suspect
     unit = f" {found.unit}" if found and found.unit else ""
     when = "–" if incident.time is None else str(incident.time).replace("T", " ").removesuffix(".000000000")
-    error = f"{plus_minus(incident.size, incident.size_std)}{unit}" if found else "–"
+    error = f"{plus_minus(incident.size, factor * incident.size_std)}{unit}" if found else "–"
     numbers = (number(value, 4) for value in (incident.statistic, incident.threshold))
     return [f"{incident.row + 1:,}", when, *numbers, f"{found.kind} {found.name}" if found else "–", error]
 

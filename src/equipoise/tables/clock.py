@@ -10,7 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from equipoise.tables.cells import numbers
+from equipoise.tables.dialect import MISSING
 from equipoise.tables.files import PathLike, TableError
+
+FIRST_YEAR, LAST_YEAR = 1678, 2261  # that nanoseconds in 64 bits hold whole
 
 
 class Clock:
@@ -32,7 +35,7 @@ class Clock:
 
     def read(self, frame: pd.DataFrame) -> NDArray[Any]:
         """The times of a piece, float64 or datetime64. Raises TableError where one is missing, or earlier."""
-        times = self._numbers(frame) if self._last is None else self._like(frame, self._last)
+        times = self._first(frame) if self._last is None else self._like(frame, self._last)
         self._check_order(frame, times)
         self._last = times[-1:]
         return times
@@ -42,23 +45,37 @@ class Clock:
             return self._dates(frame[self.column])
         return numbers(frame, [self.column], self.path, missing_ok=False)[:, 0]
 
-    def _numbers(self, frame: pd.DataFrame) -> NDArray[Any]:
-        try:
+    def _first(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """The times of the first piece: the first cell that is not missing decides what they are."""
+        column = frame[self.column]
+        there = column.notna() & ~column.astype(str).str.strip().isin(MISSING)
+        if self._is_number(frame.loc[there].head(1)):
             return numbers(frame, [self.column], self.path, missing_ok=False)[:, 0]
+        return self._dates(column)
+
+    def _is_number(self, frame: pd.DataFrame) -> bool:
+        try:
+            return bool(len(numbers(frame, [self.column], self.path, missing_ok=False)))
         except TableError:
-            return self._dates(frame[self.column])
+            return False
 
     def _dates(self, column: Any) -> NDArray[Any]:
         """Dates as they are written; those with a time zone are put to UTC."""
         cells = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else column.astype(str).str.strip()
         format = None if cells is column else "ISO8601"
         times = pd.to_datetime(cells, format=format, utc=True, errors="coerce").dt.tz_localize(None)
-        if times.isna().any():
-            position = int(times.isna().to_numpy().argmax())
-            rule = f"Column {self.column!r} must hold numbers, or dates such as 2026-03-01 08:30, in every row"
-            got = f"{str(column.iloc[position])!r} in row {column.index[position] + 1} of '{self.path.name}'"
-            raise TableError(f"{rule}, but got {got}. Correct it.")
+        self._refuse(column, times.isna(), "hold numbers, or dates such as 2026-03-01 08:30, in every row")
+        self._refuse(
+            column, ~times.dt.year.between(FIRST_YEAR, LAST_YEAR), f"hold dates from {FIRST_YEAR} to {LAST_YEAR}"
+        )
         return times.to_numpy(dtype="datetime64[ns]")
+
+    def _refuse(self, column: Any, wrong: Any, rule: str) -> None:
+        """Raise with the first cell that is wrong, if there is one."""
+        if wrong.any():
+            position = int(wrong.to_numpy().argmax())
+            got = f"{str(column.iloc[position])!r} in row {column.index[position] + 1} of '{self.path.name}'"
+            raise TableError(f"Column {self.column!r} must {rule}, but got {got}. Correct it.")
 
     def _check_order(self, frame: pd.DataFrame, times: NDArray[Any]) -> None:
         before = times[:1] if self._last is None else self._last

@@ -1,0 +1,133 @@
+"""How large errors are that were seen because they were large: estimates without the winner's curse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from equipoise.reconciliation.alarms import GrossErrorTest
+from equipoise.reconciliation.moments import Moments
+
+Array = NDArray[np.float64]
+WIDTH, BINS = 0.1, 80  # of what z had to exceed, from 0 on; the last bin is open
+HALVINGS = 50
+MOST_FALSE = 0.5  # of the rows may be taken for false alarms
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """Errors of c candidates in the rows in which they are the suspect; those of two pieces are added to those of both.
+
+    A row in which a candidate is the suspect was chosen for its large |z|, so that the mean of such rows is too large.
+    But how large |z| had to be is known, t, and z is a normal number with mean δ that was kept if |z| > t::
+
+        E[z] = δ + λ(t, δ),    λ = (φ(t − δ) − φ(t + δ)) / (Φ(δ − t) + Φ(−δ − t))        (R16)
+
+    δ is where the sum of that over the rows is what was seen, which is the maximum of the likelihood.
+
+    Args:
+        sizes: Errors as they were estimated row by row, in their units.
+        z: The same in their standard deviations.
+        std: Those standard deviations.
+        positive: In how many rows z is positive.
+        least, total: In how many rows |z| had to exceed how much, in bins, and the sum of that in each bin.
+    """
+
+    sizes: Moments
+    z: Moments
+    std: Moments
+    positive: Int[np.ndarray, " c"]
+    least: Int[np.ndarray, "c bins"]
+    total: Float[np.ndarray, "c bins"]
+
+    @classmethod
+    def of(cls, test: GrossErrorTest) -> Selected:
+        """Of the suspects of a test."""
+        rows = np.flatnonzero(test.worst >= 0)
+        at, count = (np.arange(len(rows)), test.worst[rows]), len(test.candidates)
+        z, std = np.full((2, len(rows), count), np.nan)
+        z[at], std[at] = test.z[rows, at[1]], test.std[rows, at[1]]
+        positive, needed = np.count_nonzero(z > 0, axis=0), test.least[rows]
+        bins = at[1] * BINS + np.minimum(needed / WIDTH, BINS - 1).astype(np.intp)
+        least, total = (np.bincount(bins, weights, count * BINS).reshape(count, BINS) for weights in (None, needed))
+        return cls(Moments.of(z * std), Moments.of(z), Moments.of(std), positive, least, total.astype(float))
+
+    def __add__(self, other: Selected) -> Selected:
+        return Selected(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+
+    @property
+    def count(self) -> NDArray[np.intp]:
+        """Rows in which each candidate is the suspect, shape `(c,)`."""
+        return self.sizes.count
+
+    @property
+    def typical(self) -> Array:
+        """Root mean square of the errors as they were seen, whatever their signs; NaN without any."""
+        squares = self.sizes.scatter + self.count * np.square(self.sizes.center)
+        return np.where(self.count > 0, np.sqrt(squares / np.maximum(self.count, 1)), np.nan)
+
+    @property
+    def size(self) -> Array:
+        """The error that explains the rows best if it is the same in all of them, shape `(c,)`; NaN without any.
+
+        Where errors come and go, false alarms are among the rows: of either sign equally often, so that there are twice
+        as many of them as there are rows with a sign that δ does not explain. They add nothing to sums, and are left
+        out of the count.
+        """
+        share, shift = self._fit
+        return self.sizes.mean / share - self.std.mean * (self.z.mean / share - shift)
+
+    @property
+    def standard_error(self) -> Array:
+        """Of `size`, for rows that are independent: by their scatter, and not less than that of equal errors."""
+        share, shift = self._fit
+        slope = self._slope(shift)
+        scatter = np.fmax(self.sizes.std, self.std.mean * np.sqrt(slope))
+        return scatter / slope / np.sqrt(np.maximum(self.count, 1) * share)
+
+    @property
+    def both_signs(self) -> NDArray[np.bool_]:
+        """Whether the rows do not tell the sign of the error: it is within two standard errors of 0."""
+        return np.abs(self.size) < 2.0 * self.standard_error
+
+    @cached_property
+    def _fit(self) -> tuple[Array, Array]:
+        """Share of the rows that are no false alarms, and δ, of each candidate."""
+        seen, count = np.abs(self.z.center), np.maximum(self.count, 1)
+        negative = self.count - self.positive
+        unexplained = np.where(self.z.center > 0, negative, self.positive) / count - self._wrong(self._solved(seen))
+        share = 1.0 - 2.0 * np.clip(unexplained, 0.0, MOST_FALSE / 2)
+        return share, np.copysign(self._solved(seen / share), self.z.center)
+
+    def _solved(self, seen: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
+        """δ with which a mean of z ≥ 0 is expected, between 0 and that mean: by halving."""
+        low, high = np.zeros_like(seen), seen
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            above = middle + self._excess(middle) > seen
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        return (low + high) / 2
+
+    def _wrong(self, shift: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
+        """Expected share of rows in which z has not the sign of δ."""
+        t, d = self.total / np.maximum(self.least, 1), shift[:, None]
+        share = ndtr(-d - t) / (ndtr(d - t) + ndtr(-d - t))
+        return (self.least * share).sum(axis=1) / np.maximum(self.count, 1)
+
+    def _excess(self, shift: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
+        """By how much the mean of z is expected to exceed δ ≥ 0, with the mean of each bin."""
+        t, d = self.total / np.maximum(self.least, 1), shift[:, None]
+        kept = ndtr(d - t) + ndtr(-d - t)
+        density = np.exp(-np.square(t - d) / 2) - np.exp(-np.square(t + d) / 2)
+        excess = density / np.sqrt(2 * np.pi) / kept
+        return (self.least * excess).sum(axis=1) / np.maximum(self.count, 1)
+
+    def _slope(self, shift: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
+        """How fast E[z] grows with δ: the variance of z in rows that were chosen so."""
+        step, d = 1e-4, np.abs(shift)
+        return 1.0 + (self._excess(d + step) - self._excess(d - step)) / (2 * step)
