@@ -28,12 +28,12 @@ def run(quick: bool) -> Iterator[Result]:
     p = Predictive(cell.model(standardizer, joint, sensor=True), standardizer, X, cell.BALANCES.outputs, n_draws)
     unconstrained = dataclasses.replace(p, model=ConstrainedBNN(p.model.network), standardizer=Standardizer.fit(X, Y))
 
-    calls, peaks, before = {"mean + var": _moments(p), "mean + var + ledger": _ledger(p)}, {}, peak_mb()
+    calls, peaks, before = {"mean + var": moments(p), "mean + var + ledger": ledger(p)}, {}, peak_mb()
     for name, call in calls.items():  # from small to large: the peak of a process never falls
         call()
         peaks[name] = peak_mb()
-    _check_agreement(p)
-    best = race(calls | {"bare": _bare(p), "without balances": _moments(unconstrained)}, 1.0 if quick else 45.0)
+    check_agreement(p)
+    best = race(calls | {"bare": bare(p), "without balances": moments(unconstrained)}, 1.0 if quick else 45.0)
 
     sizes = {"n_draws": n_draws, "n_rows": n_rows, "n_x": 3, "n_y": 8, "m": 2, "hidden_layers": 2, "width": 64}
     title, other = f"predict {n_draws:,} × {n_rows:,}", "bare products"
@@ -44,7 +44,7 @@ def run(quick: bool) -> Iterator[Result]:
         yield Result(f"{title}, {name}", other, best[name], best["bare"], dict(sizes), note)
 
 
-def _moments(p: Predictive) -> Callable[[], object]:
+def moments(p: Predictive) -> Callable[[], object]:
     """What a result keeps is forgotten from one call to the next: each has a copy of its own."""
 
     def call():
@@ -54,7 +54,9 @@ def _moments(p: Predictive) -> Callable[[], object]:
     return call
 
 
-def _ledger(p: Predictive) -> Callable[[], object]:
+def ledger(p: Predictive) -> Callable[[], object]:
+    """Mean, variance and ledger."""
+
     def call():
         fresh = dataclasses.replace(p)
         return fresh.mean, fresh.var, fresh.ledger()
@@ -62,7 +64,7 @@ def _ledger(p: Predictive) -> Callable[[], object]:
     return call
 
 
-def _bare(p: Predictive) -> Callable[[], object]:
+def bare(p: Predictive) -> Callable[[], object]:
     """Matrix products and activations of all draws at all rows, in chunks that stay in cache; weights ready made."""
     sizes = p.model.network.sizes
     weights = [draws.weights for draws in _draws(p)]
@@ -86,7 +88,7 @@ def products(sizes: Sequence[int], weights: Tensor, x: Tensor) -> Tensor:
     return h
 
 
-def _check_agreement(p: Predictive, n: int = 16) -> None:
+def check_agreement(p: Predictive, n: int = 16) -> None:
     """Mean, variance and ledger of the first rows against the textbook's conditioning of the bare products."""
     standardizer, layer = p.standardizer, p.model.conditioning
     assert layer is not None

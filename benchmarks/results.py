@@ -1,11 +1,17 @@
-"""What a benchmark found, as one table and one JSON file."""
+"""What benchmarks found, as tables and as one JSON file in which every benchmark keeps its last findings."""
 
 import json
+import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+
+from benchmarks import markdown, peers
+from benchmarks.targets import TARGETS, Outcome
+from equipoise.atomic import write_atomically
 
 
 @dataclass(frozen=True)
@@ -33,39 +39,98 @@ class Result:
         return self.ours_ms / self.other_ms
 
 
+Findings = Mapping[str, Sequence[Result | Outcome]]  # by benchmark
+
+
 def table(results: Sequence[Result]) -> str:
     """A markdown table, aligned for a terminal."""
     header = ("ours", "beside", "ours [ms]", "beside [ms]", "ours / beside", "note")
-    cells = [header, *(_cells(result) for result in results)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    right = [i in (2, 3, 4) for i in range(len(header))]
-    rule = "|" + "|".join("-" * (w + 1) + (":" if r else "-") for w, r in zip(widths, right, strict=True)) + "|"
-    first, *rest = (_line(row, widths, right) for row in cells)
-    return "\n".join([first, rule, *rest])
+    rows = [(r.name, r.other, *map(markdown.number, (r.ours_ms, r.other_ms, r.ratio)), r.note) for r in results]
+    return markdown.table(header, rows, right=(2, 3, 4))
 
 
-def save(results: Sequence[Result], path: Path, quick: bool) -> None:
-    """Names, times, ratios, sizes and versions."""
+def target_table(outcomes: Sequence[Outcome]) -> str:
+    """All targets in their order, with those that were not measured in this run."""
+    found = {outcome.name: outcome for outcome in outcomes}
+    header = ("target", "ratio", "goal", "", "ours [ms]", "other [ms]", "spread", "beside", "note")
+    rows = [_target_cells(found.get(target.name, Outcome(target.name, note="not run"))) for target in TARGETS]
+    return markdown.table(header, rows, right=(1, 2, 4, 5, 6))
+
+
+def _target_cells(outcome: Outcome) -> tuple[str, ...]:
+    ratio, *times = map(markdown.number, (outcome.ratio, outcome.ours_ms, outcome.other_ms, outcome.spread))
+    return (outcome.name, ratio, f"≤ {outcome.goal:g}", outcome.verdict, *times, outcome.beside, outcome.note)
+
+
+def save(findings: Findings, path: Path, absent: Mapping[str, str]) -> None:
+    """Targets, times, ratios, sizes, versions and machine; what other benchmarks found earlier stays in the file.
+
+    Args:
+        findings: What this run found.
+        path: The file.
+        absent: Peers that cannot be used, with the reasons.
+    """
+    kept = read(path)
     found = {
-        "quick": quick,
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in ("equipoise", "torch", "numpy")},
-        "machine": {"architecture": platform.machine(), "system": platform.system(), "torch_threads": 1},
-        "results": [asdict(result) | {"ratio": result.ratio} for result in results],
+        "targets": _merged(kept["targets"], findings, Outcome),
+        "versions": versions(),
+        "absent": dict(absent),
+        "machine": machine(),
+        "results": _merged(kept["results"], findings, Result),
     }
-    path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    other = {name: part for name, part in kept.items() if name not in found}
+    write_json(path, found | other)
 
 
-def _cells(result: Result) -> tuple[str, ...]:
-    numbers = (_number(value) for value in (result.ours_ms, result.other_ms, result.ratio))
-    return (result.name, result.other, *numbers, result.note)
+def read(path: Path) -> dict:
+    """What a results file holds; empty where there is none."""
+    content = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {"targets": [], "results": []} | content
 
 
-def _number(value: float) -> str:
-    """Three significant digits, without an exponent."""
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
-    return f"{value:,.{digits}f}"
+def write_json(path: Path, content: Mapping) -> None:
+    """Write a results file, whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
-    return f"| {' | '.join(padded)} |"
+def write_text(path: Path, text: str) -> None:
+    """Write a text, whole or not at all."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def versions() -> dict[str, str]:
+    """Of Python, of the library and what it computes with, and of the peers that are installed."""
+    ours = {package: version(package) for package in ("equipoise", "torch", "numpy")}
+    return {"python": platform.python_version()} | ours | peers.versions()
+
+
+def machine() -> dict[str, str | int | float]:
+    """In general terms: what a reader needs to judge times, and no name of a host."""
+    return {
+        "architecture": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count() or 1,
+        "clock_ghz": _clock_ghz(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "load": round(os.getloadavg()[1], 1),
+        "torch_threads": 1,
+    }
+
+
+def _clock_ghz() -> float:
+    """The clock that Linux reports; 0 where it does not."""
+    path = Path("/proc/cpuinfo")
+    found = re.search(r"^cpu MHz\s*: ([\d.]+)", path.read_text("utf-8"), re.MULTILINE) if path.exists() else None
+    return round(float(found.group(1)) / 1e3, 1) if found else 0.0
+
+
+def _merged(kept: Sequence[dict], findings: Findings, kind: type) -> list[dict]:
+    """New entries of `kind` after those of benchmarks that were not run now."""
+    new = {name: [_entry(name, each) for each in found if isinstance(each, kind)] for name, found in findings.items()}
+    old = [entry for entry in kept if entry.get("benchmark") not in new]
+    return old + [entry for entries in new.values() for entry in entries]
+
+
+def _entry(benchmark: str, found: Result | Outcome) -> dict:
+    content = found.to_json() if isinstance(found, Outcome) else asdict(found) | {"ratio": found.ratio}
+    return {"benchmark": benchmark} | content

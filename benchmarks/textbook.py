@@ -27,6 +27,13 @@ def by_solve(mean: Tensor, var: Tensor, B: Tensor, target: Tensor, tol_var: Tens
     return _updated(mean, K, B, target), var - (K * BV.mT).sum(-1)
 
 
+def by_diagonal(mean: Tensor, var: Tensor, B: Tensor, target: Tensor, tol_var: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with `K` from a Cholesky factor of `S`."""
+    BV, S = _covariances(var, B, tol_var)
+    K = torch.cholesky_solve(BV, torch.linalg.cholesky(S)).mT
+    return _updated(mean, K, B, target), var - (K * BV.mT).sum(-1)
+
+
 def _covariances(var: Tensor, B: Tensor, tol_var: Tensor) -> tuple[Tensor, Tensor]:
     """`B diag(v)` and `S = B diag(v) Bᵀ + diag(r)` for each row."""
     BV = B * var.unsqueeze(-2)

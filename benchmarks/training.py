@@ -33,10 +33,10 @@ def run(quick: bool) -> Iterator[Result]:
     rows = cell.rows(X, Y, standardizer)
     _check_agreement(standardizer, rows)
 
-    calls = {"plain": _plain_step(rows), "without balances": _step(ConstrainedBNN(cell.network()), rows)}
+    calls = {"plain": plain_step(rows), "without balances": step(ConstrainedBNN(cell.network()), rows)}
     for name, (likelihood, sensor) in METHODS.items():
         model = cell.model(standardizer, likelihood, sensor=sensor)
-        calls |= {name: _step(model, rows), f"algebra, {name}": _algebra(model, rows)}
+        calls |= {name: step(model, rows), f"algebra, {name}": _algebra(model, rows)}
     best = race(calls, seconds=1.0 if quick else 20.0)
 
     sizes = {"batch": BATCH, "n_x": 3, "n_y": 8, "m": 2, "hidden_layers": 2, "width": 64}
@@ -50,28 +50,30 @@ def run(quick: bool) -> Iterator[Result]:
         yield Result(f"algebra of it, {name}", "the whole step", share, best[name], sizes, note)
 
 
-def _step(model: ConstrainedBNN, rows: Rows) -> Callable[[], object]:
+def step(model: ConstrainedBNN, rows: Rows) -> Callable[[], object]:
+    """A training step of ours."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
     generator = torch.Generator().manual_seed(0)
 
-    def step():
+    def call():
         backward(model, rows, N_ROWS, generator)
         optimizer.step()
 
-    return step
+    return call
 
 
-def _plain_step(rows: Rows) -> Callable[[], object]:
+def plain_step(rows: Rows) -> Callable[[], object]:
+    """The same network without Bayes and without balances."""
     network = plain(cell.network())
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-5, fused=True)
     y = rows.y.float()
 
-    def step():
+    def call():
         optimizer.zero_grad()
         plain_nll(network, rows.x, y).backward()
         optimizer.step()
 
-    return step
+    return call
 
 
 def _algebra(model: ConstrainedBNN, rows: Rows) -> Callable[[], object]:

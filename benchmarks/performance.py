@@ -1,0 +1,156 @@
+"""`python -m benchmarks.performance`: write docs/performance.md from benchmarks/results.json, number by number."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import hierarchies, markdown, scaling
+from benchmarks.anatomy_table import rows_of
+from benchmarks.results import read, write_text
+from benchmarks.targets import GOALS, TARGETS, Outcome
+
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+
+INTRODUCTION = """# Performance
+
+<!-- Written by `python -m benchmarks.performance` from benchmarks/results.json. Change benchmarks/performance.py. -->
+
+How fast the library is beside everything one could pick instead, how its cost grows, and what limits it. Ratios are our
+time over the other's in the same run: below 1 we are faster.
+
+    make bench                          # the targets and all other timings, into benchmarks/results.json
+    python -m benchmarks.scaling        # the curves and docs/figures/scaling.svg
+    python -m benchmarks.performance    # this page
+
+Peers are optional: `pip install 'equipoise[bench]'`. Without them their rows say so.
+"""
+
+MEASURED = """## How it is measured
+
+Processor time of the whole process, one thread each (torch, BLAS, XLA). The contestants of a row take turns in one
+process, round after round; a time is the best of all rounds, since whatever disturbs a measurement only adds to it. The
+*spread* is the interquartile range of the ratio over the rounds. Before anything is timed, every contestant's answer is
+compared with ours: densities and means to the precision of its numbers, gradients of layers, and, where each draws at
+random, moments to within six standard errors.
+
+- **`train_step_vs_plain_torch`**: forward, negative ELBO, backward and Adam, batch 512, network 3-64-64-16, eight
+  outputs, two balances; the slower of the paper's likelihood (L1) and the joint one with learned sensors (L2). Plain
+  torch: `nn.Sequential` with the same layers, a heteroscedastic head, fused Adam; no Bayes, no balances.
+- **`train_step_vs_numpyro`**: the same model in NumPyro, `SVI` with `AutoNormal` and an analytic KL, a compiled scan of
+  steps; balances by a division, as the library does; single precision throughout, where ours is double from the network
+  on. It draws weights once per batch, we draw per row: half the matrix products, and noisier gradients.
+- **`time_to_quality_vs_best_peer`**: L2 on the battery study's 12,600 training rows until the NLL of a mixture of 64
+  draws on its validation rows is reached. Plans double in length until one arrives, and the time of that one counts.
+  The peer has the best of several rates, chosen by a short plan, and its compilation is free; nothing else of it was
+  tuned, while our defaults were developed on data of this study. The quality asked for was chosen after a first trial
+  of both, so look at all attempts, which are listed above. NumPyro stands for all peers: its step is the fastest of
+  those that draw weights per batch, as they all do.
+- **`conditioning_vs_fixed_projection`**: mean and variance with gradients, batch 512, eight outputs, two balances,
+  beside one fixed matrix for the mean and one for the variance, found once: the least that a layer can do.
+- **`conditioning_vs_textbook`**: coupled balances, beside `S = B V Bᵀ + R`, `cholesky`, `cholesky_solve` and the
+  diagonal of `Σ_C`, by autograd; the worse of the two sizes.
+- **`conditioning_vs_cvxpylayers`, `conditioning_vs_qpth`**: their solution is the conditioned mean; they have no
+  variance. qpth's check of its quadratic form is off, which makes it faster by a factor of ten. Its balances are
+  equalities with slack; folded into the quadratic form, which leaves no constraint, it was a quarter faster still.
+- **`predict_vs_bare_gemm`**: mean and full ledger of 1,000 draws × 4,200 rows beside the matrix products and
+  activations of the same draws, weights ready made, in the same chunks.
+- **`predict_vs_best_peer`**: the same beside mean and variance of the conditioned mixture by NumPyro's `Predictive`
+  (draw by draw, and all at once), Pyro's, and a loop over bayesian-torch; the fastest counts.
+"""
+
+LIMITS = """## What limits each path
+
+- **Training step.** At this size not arithmetic but the number of operators: each costs some microseconds before it
+  does anything. The gradient by hand (`equipoise.gradient`) calls about half as many as autograd does. What is left is
+  a random number for every unit of every row, matrix products for means and for variances, which plain torch has half
+  of, and Adam over twice as many parameters.
+- **Conditioning, balances apart.** A division per balance; again the number of operators, forward and backward.
+- **Conditioning, coupled balances.** The Cholesky inverse of an m × m matrix per row, O(m³), and products with it.
+- **Prediction.** The network's products and activations are the bare part. Conditioning and ledger work in double
+  precision on arrays of draws × rows × outputs, and are bound by how often these pass through the cache.
+"""
+
+TRIED = """## What was tried and did not pay
+
+- *Weight sampling in groups*: four antithetic draws of all weights per batch instead of one per row and unit. The
+  network's part of a step took 0.45 of plain torch's time against 0.98 by local reparameterisation. At equal epochs on
+  the battery data its test NLL was 0.6 nats worse, at 1.5 times the epochs 0.2 better: no gain in time to quality.
+"""
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The whole page from what a results file holds."""
+    parts = [INTRODUCTION, _targets(found), MEASURED, _others(found), _anatomy(found), _scaling(found), LIMITS, TRIED]
+    return "\n".join(part.rstrip() + "\n" for part in parts if part)
+
+
+def _targets(found: Mapping[str, Any]) -> str:
+    measured = {entry["name"]: entry for entry in found["targets"]}
+    rows = [_target_row(measured.get(target.name, {"name": target.name})) for target in TARGETS]
+    header = ("target", "ours beside", "ratio", "goal", "", "ours [ms]", "other [ms]", "spread")
+    notes = [f"- `{name}`: {entry['note']}." for name, entry in measured.items() if entry.get("note")]
+    return "\n".join(
+        ["## Targets\n", markdown.table(header, rows, right=(2, 3, 5, 6, 7)), "", *notes, "", _where(found)]
+    )
+
+
+def _target_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = ("ours_ms", "other_ms", "spread")
+    outcome = Outcome(entry["name"], *(entry.get(key) for key in keys))
+    ratio, *times = map(markdown.number, (outcome.ratio, *(entry.get(key) for key in keys)))
+    goal = GOALS[outcome.name]
+    beside = entry.get("beside") or goal.other
+    return (f"`{outcome.name}`", f"{goal.ours} beside {beside}", ratio, f"≤ {goal.goal:g}", outcome.verdict, *times)
+
+
+def _where(found: Mapping[str, Any]) -> str:
+    """The machine in general terms, versions, and peers that could not be run."""
+    machine, versions = found.get("machine", {}), found.get("versions", {})
+    clock = f" of {machine['clock_ghz']} GHz" if machine.get("clock_ghz") else ""
+    where = f"Machine: {machine.get('cores', '?')} {machine.get('architecture', '')} cores{clock}, "
+    where += f"{machine.get('memory_gb', '?')} GB of memory, {machine.get('system', '')}; one thread used."
+    if (load := machine.get("load", 0.0)) > 1.5:
+        where += f" **Others were at work on it (load {load}): these times are too long, and the ratios uncertain.**"
+    listed = "Versions: " + ", ".join(f"{name} {number}" for name, number in versions.items()) + "."
+    absent = [f"- {package}: {why}" for package, why in found.get("absent", {}).items()]
+    return "\n".join([where, "", listed, *(["", "Peers that could not be run:", "", *absent] if absent else [])])
+
+
+def _others(found: Mapping[str, Any]) -> str:
+    """Other libraries' training steps without balances."""
+    steps = [entry for entry in found["results"] if entry.get("benchmark") == "steps"]
+    if not steps:
+        return ""
+    rows = [(e["other"], *map(markdown.number, (e["ours_ms"], e["other_ms"], e["ratio"]))) for e in steps]
+    header = ("step of", "ours, with balances [ms]", "theirs [ms]", "ours / theirs")
+    said = "What Bayes alone costs elsewhere: our step *with* balances (L1) beside others' *without*.\n"
+    return "\n".join(["## Training steps of other libraries\n", said, markdown.table(header, rows, right=(1, 2, 3))])
+
+
+def _anatomy(found: Mapping[str, Any]) -> str:
+    if "anatomy" not in found:
+        return ""
+    said = "A step of L2 with learned sensors, in milliseconds; shares are torch's profiler's.\n"
+    header = ("part", "before: autograd over the ELBO", "after: gradient by hand")
+    rows = rows_of(found["anatomy"])
+    return "\n".join(["## Where the training step's time goes\n", said, markdown.table(header, rows, right=(1, 2))])
+
+
+def _scaling(found: Mapping[str, Any]) -> str:
+    if "scaling" not in found:
+        return ""
+    curves = {entry["name"]: [scaling.Point(**point) for point in entry["points"]] for entry in found["scaling"]}
+    figure = "![Time and memory over size](figures/scaling.svg)\n"
+    said = "Slopes of the logarithms over the upper half of each curve; 1 is linear, the dotted line of the figure.\n"
+    trees = hierarchies.sentences(found["hierarchies"]).replace("\n", "\n\n")
+    return "\n".join(["## Scale\n", said, scaling.table(curves), "", figure, trees])
+
+
+def main() -> None:
+    """Write the page."""
+    write_text(PAGE, page(read(RESULTS)))
+
+
+if __name__ == "__main__":
+    main()
