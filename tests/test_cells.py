@@ -63,12 +63,26 @@ def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows)
         ("a;b\n1,5;1\n1.500;2\n", "'1,5' in line 2", "decimals with a point"),
         ("a;b\n" + "1,5;1\n" * 500 + "1.500;2\n", "'1.500' in line 502", "decimals with a comma"),  # 1500 or 1.5?
         ("a;b\n1.5;1\n1,500;2\n", "'1,500' in line 3", "decimals with a point"),
-        ("a;b\n1,5;1\n1.000,5;2\n", "'1.000,5' in line 3", "Correct it"),
+        ("a;b\n1,5;1\n1.000,5;2\n", "'1.000,5' in line 3", "without separators .* decimals with a comma"),
+        ('a,b\n1,1\n"1,000",2\n', "'1,000' in line 3", "without separators of thousands, and decimals with a point"),
+        ('a,b\n1,1\n"-12,345,678.5",2\n', "'-12,345,678.5' in line 3", "without separators of thousands"),
+        ('a,b\n1,1\n"1,5",2\n', "'1,5' in line 3", "Write decimals with a point"),
     ],
 )
 def test_no_guess_is_made_between_decimal_signs(table, text, got, advice):
     with pytest.raises(TableError, match=f"got {got} .*{advice}"):
         numbers_of(table(text), ["a"])
+
+
+@pytest.mark.parametrize("neighbour", ["2", "NA"])
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("cell", ["1_000", "١٢", "1２"])
+def test_what_only_python_takes_for_a_number_is_text(table, cell, delimiter, neighbour):
+    decimal = {",": "0.5", ";": "0,5"}[delimiter]
+    path = table(f"a,b\n{neighbour},x\n{cell},x\n".replace(",", delimiter) + f"{decimal}{delimiter}x\n")
+    with pytest.raises(TableError, match=f"'a' must hold numbers, but got '{cell}' in line 3"):
+        numbers_of(path, ["a"], missing_ok=True)
+    assert read(path)["a"].dtype.kind == "O"
 
 
 def test_a_missing_cell_is_named_where_none_may_be(table):

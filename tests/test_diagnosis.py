@@ -130,7 +130,24 @@ def test_outliers_are_reported_with_their_rows():
     X, Y = cell()
     Y[[17, 230], 0] += [0.5, -0.8]
     found = diagnose(balance(), X, Y)
-    assert found.warnings == ("Balance 'voltage': residuals of 2 rows stand out (230, 17).",)
+    assert found.warnings == ("Balance 'voltage': residuals of 2 rows stand out (230, 17).",) == found.remarks
+
+
+def test_rows_are_called_as_the_caller_calls_them():
+    X, Y = cell()
+    Y[[17, 30, 230, 231], 0] += [0.5, 0.4, -0.8, 0.9]
+    said = diagnose(balance(), X, Y, called=lambda rows: f"lines {[row + 2 for row in rows]}").warnings
+    assert said == ("Balance 'voltage': residuals of 4 rows stand out (first of all lines [233, 232, 19]).",)
+    Y[[17, 30, 231]] = np.nan
+    assert "Balance 'voltage': the residual of 1 row stands out (230)." in diagnose(balance(), X, Y).warnings
+
+
+def test_remarks_repeat_no_verdict_and_no_reason():
+    X, Y = cell()
+    found = diagnose(balance(WRONG), X, np.where(np.arange(len(Y))[:, None] == 3, np.nan, Y))
+    assert any("does not hold" in warning for warning in found.warnings)
+    assert found.remarks
+    assert not any("does not hold" in remark for remark in found.remarks)
 
 
 def test_too_few_rows_are_said():

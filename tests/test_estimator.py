@@ -462,3 +462,15 @@ def test_a_callback_follows_the_epochs(frame):
     )
     assert [record["epoch"] for record in seen] == list(range(30))
     assert seen == model.history_.epochs
+
+
+@pytest.mark.parametrize(("named", "column"), [(True, "load"), (False, "x1")])
+def test_an_input_that_single_precision_cannot_hold_is_named(named, column):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    far = X[:4].copy()
+    far[2, 1] = -1e39
+    if named:
+        X, far = (pd.DataFrame(data, columns=["speed", "load"]) for data in (X, far))
+    model = ConstrainedBNNRegressor(hidden=(2,), max_epochs=2, n_draws=2, random_state=0).fit(X, np.asarray(X)[:, 0])
+    with pytest.raises(ValueError, match=rf"within 1e\+30 standard .* but got -1e\+39 in column '{column}', row 2\."):
+        model.predict_distribution(far)

@@ -195,6 +195,26 @@ def test_joint_nll_is_that_of_a_mixture_of_dense_normals():
     assert metrics.joint_nll(p, Y) == pytest.approx(expected, rel=1e-9)
 
 
+def test_rows_in_which_nothing_was_measured_do_not_dilute_the_joint_nll():
+    p = soft()
+    Y = measured_at(p)
+    empty = np.where(np.arange(len(Y))[:, None] % 2 == 0, np.nan, Y)
+    logs = p.log_prob(empty)
+    assert np.all(logs[::2] == 0)  # what a row without readings says
+    assert metrics.joint_nll(p, empty) == pytest.approx(-logs[1::2].mean(), rel=1e-12)
+    assert math.isnan(metrics.joint_nll(p, np.full_like(Y, np.nan)))
+
+
+def test_mean_crps_is_over_what_was_measured():
+    p = soft()
+    Y = measured_at(p)
+    Y[:, 2] = np.nan
+    mean, each = metrics.mean_crps(p, Y), metrics.crps(p, Y)
+    assert np.isnan(mean[2])
+    for j in (0, 1, 3, 4, 5):
+        assert mean[j] == pytest.approx(np.mean([score for score in each[:, j] if not math.isnan(score)]), rel=1e-12)
+
+
 def test_joint_nll_is_infinite_off_exact_balances():
     p = hard()
     assert metrics.joint_nll(p, p.sample(1)[0]) < 100

@@ -86,6 +86,12 @@ def test_other_accuracies_are_refused(value):
     )
 
 
+@pytest.mark.parametrize("value", ["1e400 %", "1 % + 1e400"])
+def test_an_accuracy_that_is_not_finite_is_refused(value):
+    message = complaint(TEXT.replace('"2 %"', f'"{value}"'))
+    assert f"'feed' in [sensors] must be finite, but got '{value}'." in message
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

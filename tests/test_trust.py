@@ -438,7 +438,7 @@ def test_a_learned_tolerance_beside_learned_sensors_is_not_separable():
     table = table_of(s)
     assert table["separable"].tolist() == [True, True, False]
     assert "not separable from sensor noise" in table["note"].iloc[2]
-    assert "only noise_std is identified" in table["note"].iloc[2]
+    assert f"only both together are known, {table['noise_std'].iloc[2]:.3g}" in table["note"].iloc[2]
     assert table["note"].iloc[0] == ""
     elsewhere = SENSOR | {"fixed": [0.04, NAN, 0.1, NAN, 0.01, 0.09]}  # outputs 1 and 3 are not in balance 2
     assert table_of(s, hand_made(s, sensor=elsewhere))["separable"].all()
@@ -468,10 +468,10 @@ def test_a_biased_balance_is_noted_with_its_size_and_unit():
 
 def test_two_remarks_on_one_balance_stand_side_by_side():
     s = standardizer(COUPLED, **UNITS)
-    note = table_of(s, systematic=[Residual(10.0, 0.1, 1.0, 100)] * 3)["note"].iloc[2]
-    remarks = note.split("; ")
+    last = table_of(s, systematic=[Residual(10.0, 0.1, 1.0, 100)] * 3).iloc[2]
+    remarks = last["note"].split("; ")
     assert remarks[:2] == [
-        "tolerance not separable from sensor noise: only noise_std is identified",
+        f"tolerance not separable from sensor noise: only both together are known, {last['noise_std']:.3g}",
         "biased by 10 ± 0.1",
     ]
 

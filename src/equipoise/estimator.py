@@ -30,6 +30,18 @@ from equipoise.training import History, TrainingPlan, train
 
 Array = NDArray[np.float64]
 LIKELIHOODS = {"joint": joint, "marginal": marginal}
+FARTHEST = 1e30  # standard deviations from the training data: beyond them single precision overflows
+
+
+class InputRangeError(ValueError):
+    """An input so far out that nothing can be computed with it: its column, its row from 0, and its value."""
+
+    rule = f"must lie within {FARTHEST:g} standard deviations of the training data"
+
+    def __init__(self, column: str, row: int, value: float):
+        got = f"{value:g} in column {column!r}, row {row}"
+        super().__init__(f"X {self.rule}, but got {got}. Correct it or drop the row.")
+        self.column, self.row, self.value = column, row, value
 
 
 class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -171,6 +183,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         wrap = frames.in_kind(X, self.output_names_, self._output_labels)
         X = self._inputs(X, reset=False)
+        self._check_range(X)
         return Predictive(
             self.model_,
             self.standardizer_,
@@ -293,6 +306,19 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 raise
             raise ValueError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
         return np.asarray(checked)
+
+    def _check_range(self, X: Array) -> None:
+        """Of inputs in standard deviations, and of every term of a balance beside the balance's scale."""
+        s, c = self.standardizer_, self.constraint_
+        with np.errstate(over="ignore"):
+            size = np.zeros(X.shape)
+            size[:, : len(s.x_mean)] = np.abs(s.inputs(X))
+            if c is not None:
+                size = np.maximum(size, np.abs(X) * (np.abs(c.A) / s.row_scale[:, None]).max(0, initial=0.0))
+        if (size > FARTHEST).any():
+            i, j = map(int, np.argwhere(size > FARTHEST)[0])
+            names = getattr(self, "feature_names_in_", None) if c is None else c.columns
+            raise InputRangeError(f"x{j}" if names is None else str(names[j]), i, float(X[i, j]))
 
     def _named_outputs(self) -> tuple[str, ...]:
         return () if self.constraint is None else self.constraint.outputs

@@ -108,6 +108,11 @@ def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
     return result * p.standardizer.y_std
 
 
+def mean_crps(p: Predictive, Y: Any) -> Array:
+    """Mean of `crps` over what was measured, shape `(n_y,)`; NaN for an output that was never measured."""
+    return _mean_over_rows(crps(p, Y))
+
+
 # --- The joint --------------------------------------------------------------------------------------------------------
 
 
@@ -137,8 +142,12 @@ def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.nd
 
 
 def joint_nll(p: Predictive, Y: Any) -> float:
-    """Mean negative log density of whole rows, in nats per row; outputs that were not measured are integrated out."""
-    return -float(p.log_prob(Y).mean())
+    """Mean negative log density of whole rows, in nats per row; outputs that were not measured are integrated out.
+
+    A row in which nothing was measured has density 1 and would only dilute the mean: it is left out. NaN if all are.
+    """
+    seen = ~np.isnan(_outputs(p, Y)).all(1)
+    return -float(p.log_prob(Y)[seen].mean()) if seen.any() else math.nan
 
 
 # --- Balances ---------------------------------------------------------------------------------------------------------

@@ -246,7 +246,8 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
     unit = f" {unit}" if unit else ""
     notes = []
     if not record["separable"]:
-        notes.append("tolerance not separable from sensor noise: only noise_std is identified")
+        together = f"{record['noise_std']:.3g}{unit}"
+        notes.append(f"tolerance not separable from sensor noise: only both together are known, {together}")
     if record["kind"] == "learned" and record["noise_std"] < 0.5 * record["tol_std"]:
         notes.append("the balance hardly acts: its tolerance is wider than the network's own spread")
     if residual.mean_is_biased:

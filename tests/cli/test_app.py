@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from equipoise.cli import app, main
+from equipoise.cli import main
 
 COMMANDS = ["init", "check", "fit", "predict", "evaluate", "reconcile", "report", "info", "tune", "export"]
 
@@ -83,15 +83,6 @@ def test_what_is_a_mistake_of_this_library_is_not_passed_off_as_the_users(monkey
     monkeypatch.setattr("equipoise.cli.check.diagnosis_of", mistaken)
     with pytest.raises(KeyError):
         main(["check", "cell.toml"])
-
-
-def test_ctrl_c_ends_with_130_and_without_a_traceback(monkeypatch, folder, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("equipoise.cli.check.diagnosis_of", interrupted)
-    assert main(["check", "cell.toml"]) == app.INTERRUPTED == 130
-    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_the_hook_for_uncaught_exceptions_stays_the_callers():

@@ -100,7 +100,7 @@ def test_rows_of_parquet_are_counted_from_one(folder, capsys):
     handmade_table.write(folder, job=JOB.replace("cell.csv", "cell.parquet"))
     assert main(["check", "cell.toml"]) == 0
     out, err = capsys.readouterr()
-    assert " in row" in out.splitlines()[1]
+    assert " in row" in out
     assert "stands out (row 41)." in err
 
 
@@ -235,6 +235,25 @@ def test_a_sensor_of_an_unknown_column_is_refused_with_the_closest_name(folder, 
     assert "cell.toml: [sensors] must name outputs, but got 'Voltag'. Did you mean 'Voltage [V]'?" in refused(
         command, "cell.toml"
     )
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (JOB.replace('inputs = ["Current [A]", "SOC"]\n', ""), "cell.toml: 'inputs' must be given, but got none."),
+        (JOB.replace("[model]", '[sensors]\nOCV = "1 %"\n[model]'), "'OCV' in [sensors] must be"),
+    ],
+)
+def test_the_job_of_a_plant_is_told_its_command(refused, folder, job, message):
+    handmade_table.write(folder, job=job)
+    sentence = refused("check", "cell.toml")
+    assert message in sentence
+    assert sentence.endswith("If it is the job of a plant, use: equipoise reconcile cell.toml")
+
+
+def test_a_job_that_is_no_plants_either_is_not_sent_elsewhere(refused, folder):
+    handmade_table.write(folder, job=JOB.replace("inputs", "input"))
+    assert "reconcile" not in refused("check", "cell.toml")
 
 
 def test_a_job_file_that_is_not_there_is_named_with_those_that_are(refused):

@@ -213,8 +213,9 @@ def test_ctrl_c_says_how_to_go_on_and_that_line_leads_to_the_same_bytes(folder, 
     with monkeypatch.context() as patched:
         cut_short(patched, epoch)
         assert main(["fit", "cell.toml"]) == 130
-    hint = capsys.readouterr().out.splitlines()[-1]
-    assert hint == "Interrupted. Go on with: equipoise fit cell.toml -o cell.safetensors --resume"
+    hint, word = capsys.readouterr().err.splitlines()[-2:]
+    assert hint == "note: Go on with: equipoise fit cell.toml -o cell.safetensors --resume"
+    assert word == "equipoise: interrupted"
     assert [record["epoch"] for record in epochs(folder / "cell.run.jsonl.part")] == list(range(epoch + 1))
     assert main(shlex.split(hint.partition("equipoise ")[2])) == 0
     assert (folder / "cell.safetensors").read_bytes() == (whole / "cell.safetensors").read_bytes()
@@ -227,7 +228,7 @@ def test_options_of_the_fit_are_part_of_the_line_that_goes_on(folder, monkeypatc
     with monkeypatch.context() as patched:
         cut_short(patched, 2)
         assert main(["fit", "cell.toml", "-o", "my model.safetensors", "--quick", "--seed", "3"]) == 130
-    line = capsys.readouterr().out.partition("Go on with: equipoise ")[2]
+    line = capsys.readouterr().err.partition("Go on with: equipoise ")[2].splitlines()[0]
     assert main(shlex.split(line)) == 0
     said = artifact.describe("my model.safetensors")
     assert (len(said.training.epochs), said.configuration.random_state) == (4, 3)
@@ -257,11 +258,32 @@ def test_a_checkpoint_that_is_left_is_not_overwritten_without_being_told_to(fold
     assert (folder / "cell.safetensors").read_bytes() == (whole / "cell.safetensors").read_bytes()
 
 
+def test_a_single_row_is_refused_with_the_number_that_is_needed(folder, refused):
+    handmade_table.write(folder, cell(1))
+    assert "'cell.csv' must hold 2 rows at least to learn from, but got 1. Add more." in refused("fit", "cell.toml")
+
+
+def test_outlying_rows_are_called_by_their_lines(folder, capsys):
+    table = cell()
+    table.loc[40, "Voltage [V]"] += 0.5
+    handmade_table.write(folder, table)
+    assert main(["fit", "cell.toml"]) == 0
+    assert "note: Balance 'voltage': the residual of 1 row stands out (line 42).\n" in capsys.readouterr().err
+
+
+def test_a_fit_that_is_terminated_says_how_to_go_on(folder, monkeypatch, capsys):
+    cut_short(monkeypatch, 5, error=SystemExit(143))
+    assert main(["fit", "cell.toml"]) == 143
+    hint, word = capsys.readouterr().err.splitlines()[-2:]
+    assert hint == "note: Go on with: equipoise fit cell.toml -o cell.safetensors --resume"
+    assert word == "equipoise: terminated"
+
+
 def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_and_says_so(folder, monkeypatch, capsys):
     before = contents(folder)
     cut_short(monkeypatch, 4, checkpoint=None)
     assert main(["fit", "cell.toml"]) == 130
-    assert "Interrupted. Nothing is kept" in capsys.readouterr().out
+    assert "note: Nothing is kept: no checkpoint was due yet.\nequipoise: interrupted\n" in capsys.readouterr().err
     assert contents(folder) == before
 
 

@@ -49,6 +49,13 @@ def test_the_balances_of_the_data_are_found_and_their_residuals_told(folder, cap
     assert float(line.partition("(residual ")[2].partition(",")[0]) == pytest.approx(residual, rel=0.2)
 
 
+def test_the_job_file_has_the_whole_name_of_the_table(folder):
+    for year, suffix in ((2024, "csv"), (2025, "csv"), (2026, "csv.gz")):
+        cell().to_csv(f"plant.{year}.{suffix}", index=False)
+        assert main(["init", f"plant.{year}.{suffix}", *SORTED]) == 0
+        assert Job.load(f"plant.{year}.toml").data.name == f"plant.{year}.{suffix}"
+
+
 def test_a_table_elsewhere_is_found_from_the_job_file(folder, capsys):
     (folder / "jobs").mkdir()
     assert main(["init", "cell.csv", *SORTED, "-o", "jobs/cell.toml"]) == 0

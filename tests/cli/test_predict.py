@@ -88,11 +88,17 @@ def test_measured_values_have_sensor_noise_on_top(predicted, expected):
 def test_the_ledger_adds_up_to_the_variance(predicted, options):
     table = predicted("--ledger", *options)
     terms = {term: numbers(table, named(f"{term} var")) for term in predict.LEDGER}
-    signs = {"reduction": -1.0}
+    signs = {"reduction": -1.0}  # as the help says
     total = sum(signs.get(term, 1.0) * values for term, values in terms.items())
     scale = sum(np.abs(values) for values in terms.values())
     assert np.all(np.abs(total - numbers(table, named("std")) ** 2) < 1e-9 * scale)
     assert bool((terms["sensor"] > 0).any()) == ("--measured" in options)
+
+
+def test_the_help_says_which_part_of_a_variance_is_subtracted(capsys):
+    assert main(["predict", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "squared std as " + " + ".join(predict.LEDGER).replace("+ reduction", "- reduction") in said
 
 
 def test_draws_are_those_of_the_model_one_line_for_each_row_and_draw(predicted, expected, new):
@@ -257,6 +263,24 @@ def test_a_cell_that_is_no_number_is_named_wherever_it_stands(fitted, new, refus
     assert "Column 'SOC' must hold numbers, but got 'full' in line 151 of 'new.csv'" in sentence
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
+@pytest.mark.parametrize("column", ["SOC", "Lead [V]"])
+def test_an_input_that_overflows_is_named_with_its_line(fitted, new, refused, monkeypatch, column, command):
+    new.loc[130, column] = 1e39
+    new.to_csv("new.csv", index=False)
+    monkeypatch.setattr(predict, "CHUNK", 64)
+    where = [] if command == "evaluate" else ["-o", "out.csv" if command == "predict" else "out.html"]
+    sentence = refused(command, fitted, "new.csv", *where)
+    rule = f"Column '{column}' must lie within 1e+30 standard deviations of the training data"
+    assert f"{rule}, but got 1e+39 in line 132 of 'new.csv'." in sentence
+
+
+def test_the_greatest_input_that_is_taken_is_predicted(fitted, new, predicted):
+    new.loc[130, ["SOC", "Lead [V]"]] = 1e28
+    new.to_csv("new.csv", index=False)
+    assert np.isfinite(numbers(predicted("--ledger"), [*OUTPUTS, *named("std"), *named("lower")])).all()
+
+
 @pytest.mark.parametrize("data", ["cell.csv", "./cell.csv", "link.csv"])
 def test_the_table_that_is_read_is_not_overwritten(fitted, folder, refused, data):
     (folder / "link.csv").symlink_to("cell.csv")
@@ -270,6 +294,7 @@ def test_the_table_that_is_read_is_not_overwritten(fitted, folder, refused, data
     [
         (["-o", "out.csv", "--level", "95"], "--level must be between 0 and 1, but got 95.0. Use 0.95 for 95 %"),
         (["-o", "out.csv", "--level", "0"], "--level must be between 0 and 1, but got 0.0"),
+        (["-o", "out.csv", "--level", "0.9999999999999999"], "must leave a probability of 1e-12 at least outside"),
         (["-o", "out.csv", "--samples", "2", "--ledger"], "--ledger must go without --samples, but got both"),
         (["-o", "out.xlsx"], "The name of a table must end in .csv, .tsv, .txt"),
         (["-o", "nowhere/out.csv"], "'nowhere/out.csv' must be writable, but got: No such file or directory"),
@@ -296,7 +321,7 @@ def test_a_full_disk_leaves_no_table_behind(fitted, monkeypatch, refused):
     )
 
 
-def test_ctrl_c_leaves_an_earlier_table_as_it_was(predicted, fitted, folder, monkeypatch):
+def test_ctrl_c_leaves_an_earlier_table_as_it_was(predicted, fitted, folder, monkeypatch, capsys):
     predicted()
     before = contents(folder)
 
@@ -305,6 +330,7 @@ def test_ctrl_c_leaves_an_earlier_table_as_it_was(predicted, fitted, folder, mon
 
     monkeypatch.setattr(predict, "_beside", interrupted)
     assert main(["predict", str(fitted), "new.csv", "-o", "out.csv"]) == 130
+    assert capsys.readouterr().err == "equipoise: interrupted\n"
     assert contents(folder) == before
 
 

@@ -11,15 +11,16 @@ import typer
 from typer.exceptions import TyperException
 
 from equipoise.cli import check, compare, evaluate, export, fit, info, init, predict, reconcile, report, tune
+from equipoise.cli.endings import IN_WORDS, UNREAD, Commands, Ended, forget_output, terminable
 from equipoise.cli.screen import problem, say_what_can_be_said
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="equipoise",
+    cls=Commands,
     help="Bayesian neural networks that obey known balances: from a table and a few equations to a model.",
     epilog="A first model: equipoise init data.csv, edit data.toml, then check, fit, predict and report. "
-    "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 130 interrupted.",
+    "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 130 interrupted, "
+    "141 nobody read on, 143 terminated.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -52,6 +53,15 @@ def _commands() -> Any:
     return typer.main.get_command(app)
 
 
+def _told(code: int) -> int:
+    """An exit code, with the words for it if there are any."""
+    if code == UNREAD:
+        forget_output()
+    elif code in IN_WORDS:
+        problem(IN_WORDS[code])
+    return code
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line and return its exit code; without any words it shows the help.
 
@@ -61,15 +71,17 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     say_what_can_be_said()
     try:
-        return int(_commands()(arguments, prog_name="equipoise", standalone_mode=False) or 0)
-    except SystemExit as ended:  # after shell completion
-        return int(ended.code or 0)
+        with terminable():
+            code = int(_commands()(arguments, prog_name="equipoise", standalone_mode=False) or 0)
+            sys.stdout.flush()
+            return code
     except TyperException as error:  # of the line itself: an unknown command, a missing argument
         problem(getattr(error, "format_message", lambda: str(error))())
         return 2
-    except (KeyboardInterrupt, typer.Abort):
-        problem("interrupted")
-        return INTERRUPTED
+    except (Ended, SystemExit) as ended:  # the latter after shell completion, or by SIGTERM
+        return _told(int(ended.code or 0))
+    except BrokenPipeError:
+        return _told(UNREAD)
     except (ValueError, OSError, RuntimeError, ImportError) as error:  # raised for what cannot be used or is missing
         if "--debug" in arguments:
             traceback.print_exc()

@@ -27,9 +27,8 @@ def run(
     make it hold. Ends with 1 if a balance does not hold, with 2 if the job itself is wrong.
     """
     from equipoise.cli.rows import rows_of_job
-    from equipoise.job import Job
 
-    described = Job.load(job)
+    described = _loaded(job)
     described.constraint()  # complains of the job before the table is read
     found = diagnosis_of(described, rows_of_job(described))
     if json:
@@ -38,6 +37,20 @@ def run(
         _show(found, described.data)
     if not found.holds:
         raise typer.Exit(1)
+
+
+def _loaded(path: Path) -> Job:
+    """The job, or why it cannot be used; that of a plant is not learned from."""
+    from equipoise.job import Job, JobError, Plant
+
+    try:
+        return Job.load(path)
+    except JobError as error:
+        try:
+            Plant.load(path)
+        except JobError:
+            raise error from None
+        raise JobError(f"{error} If it is the job of a plant, use: equipoise reconcile {path}") from error
 
 
 def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
@@ -51,7 +64,12 @@ def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
     else:
         X, Y = rows.X[list(constraint.columns)].to_numpy(), rows.Y.to_numpy()
         found = diagnose(
-            constraint, X, Y, sensor_std=job.sensor_std, candidates=rows.others, called=lambda some: in_words(some, job.data)
+            constraint,
+            X,
+            Y,
+            sensor_std=job.sensor_std,
+            candidates=rows.others,
+            called=lambda some: in_words(some, job.data),
         )
     return dataclasses.replace(found, warnings=(*_few_rows(job, rows), *found.warnings))
 

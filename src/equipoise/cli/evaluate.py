@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,12 +28,13 @@ def run(
     """
     from equipoise import artifact
     from equipoise.cli.device import check_device
-    from equipoise.cli.rows import rows_for_model
+    from equipoise.cli.rows import placed, rows_for_model
 
     check_device(device)
     loaded = artifact.load(model, device)
     rows = rows_for_model(loaded, data)
-    scores = scores_of_outputs(loaded, rows.X, rows.Y)
+    with placed(data):
+        scores = scores_of_outputs(loaded, rows.X, rows.Y)
     missed = violations_of(loaded, rows.X, rows.Y)
     nll = _nll(loaded, rows.X, rows.Y)
     if json:
@@ -52,24 +54,22 @@ def scores_of_outputs(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> dict[st
     import numpy as np
 
     from equipoise import metrics
+    from equipoise.report.scores import scores
 
-    p = model.predict_distribution(X).measured()
-    measured = np.asarray(Y, dtype=float)
-    crps, covered = metrics.crps(p, measured), metrics.coverage(p, measured, [0.5, 0.95])
-    rmse = np.sqrt(metrics.squared_error(p, measured))
-    expected = np.sqrt((np.asarray(p.std, dtype=float).reshape(measured.shape) ** 2).mean(0))
-    scores = {}
-    for j, name in enumerate(model.output_names_):
-        std = float(np.nanstd(measured[:, j])) if np.isfinite(measured[:, j]).any() else float("nan")
-        scores[name] = {
-            "rmse": float(rmse[j]),
-            "expected_rmse": float(expected[j]),
-            "r2": 1.0 - float(rmse[j] / std) ** 2 if std > 0 else float("nan"),
+    p = dataclasses.replace(model.predict_distribution(X).measured(), wrap=np.asarray)
+    measured = np.asarray(Y, dtype=float).reshape(p.mean.shape)
+    covered, crps = metrics.coverage(p, measured, [0.5, 0.95]), metrics.mean_crps(p, measured)
+    return {
+        score.output: {
+            "rmse": score.rmse,
+            "expected_rmse": score.expected,
+            "r2": score.r2,
             "coverage_50": float(covered[0, j]),
             "coverage_95": float(covered[1, j]),
-            "crps": float(np.nanmean(crps[:, j])) if np.isfinite(crps[:, j]).any() else float("nan"),
+            "crps": float(crps[j]),
         }
-    return scores
+        for j, score in enumerate(scores(p, measured))
+    }
 
 
 def show_scores(title: str, scores: dict[str, dict[str, float]]) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from equipoise.job import Job
 
 HELD_OUT = "held-out"  # begins the names of scores among the notes of a model file
+LEAST_ROWS = 2  # of which a mean and a spread can be taken
 QUICK = {"hidden": (32,), "max_epochs": 60, "n_draws": 64}
 
 
@@ -70,6 +71,7 @@ def _fit(
     check_output(files.target, job, described.data)
     files.check(resume, anew)
     rows = rows_of_job(described)
+    _check_rows(described, rows)
     for warning in diagnosis_of(described, rows).warnings:
         remark(warning)
     model = _estimator(described, files.checkpoint, seed, quick, device)
@@ -87,6 +89,14 @@ def _fit(
     _summarise(model, scores, files, seconds, quick)
 
 
+def _check_rows(job: Job, rows: RowsOfTable) -> None:
+    from equipoise.tables import TableError
+
+    if len(rows.Y) < LEAST_ROWS:
+        rule = f"'{job.data.name}' must hold {LEAST_ROWS} rows at least to learn from"
+        raise TableError(f"{rule}, but got {len(rows.Y)}. Add more.")
+
+
 def _follow(job: Path, seed: int | None, quick: bool, device: str | None) -> None:
     """What a process that is not the first does: the same training, of which it keeps and tells nothing."""
     from equipoise.cli.rows import rows_of_job
@@ -94,6 +104,7 @@ def _follow(job: Path, seed: int | None, quick: bool, device: str | None) -> Non
 
     described = Job.load(job)
     rows = rows_of_job(described)
+    _check_rows(described, rows)
     _estimator(described, None, seed, quick, device).fit(rows.X[list(described.x_columns)], rows.Y)
 
 
@@ -211,8 +222,8 @@ def _kept(files: _Files, again: str) -> Iterator[None]:
 
     try:
         yield
-    except KeyboardInterrupt:
-        say(f"Interrupted. {files.left(again)}")
+    except (KeyboardInterrupt, SystemExit):
+        remark(files.left(again))
         raise
     except LostProcessError as error:
         raise LostProcessError(f"{error} {files.left(again)}") from error

@@ -36,8 +36,9 @@ def run(
     from equipoise import tables
     from equipoise.cli.rows import check_output, header_of
     from equipoise.job import JobError, draft
+    from equipoise.tables.files import existing, stem_of
 
-    target = output or data.with_name(f"{data.name.split('.')[0]}.toml")
+    target = output or data.with_name(f"{stem_of(existing(data))}.toml")
     check_output(target, data)
     if target.exists() and not force:
         raise JobError(f"'{target}' is there already. Give another name with -o, or --force to replace it.")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CHUNK = 8_192  # rows at a time: a multiple of the rows that share one stream of noise
 SAMPLED = 2_000_000  # numbers in memory at a time when draws are written
+LEAST_OUTSIDE = 1e-12  # of a probability: nearer to 1 its distance from 1 loses digits
 LEDGER = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor")
 
 
@@ -38,7 +39,9 @@ def run(
     samples: Annotated[
         int, typer.Option(help="So many joint draws instead, one line for each row and draw.", min=0)
     ] = 0,
-    ledger: Annotated[bool, typer.Option("--ledger", help="Add the parts of each variance.")] = False,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Add the parts of each variance; the reduction is subtracted.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
     engine: Annotated[
         Engine | None, typer.Option(help="Several tables side by side; one after the other by default.")
@@ -50,15 +53,15 @@ def run(
 
     Columns are found by name in any order; others are carried through unchanged, measured outputs as "<col> measured".
     The table is read and written piece by piece. Each of the draws (--samples) obeys the balances, as far as these can
-    be trusted. Of several tables, each is predicted as if alone, into a file of its name in the output's folder.
+    be trusted. The parts of a variance (--ledger) give the squared std as aleatoric - reduction + epistemic + shift +
+    interaction + sensor. Of several tables, each is predicted as if alone, into a file of its name in the folder.
     """
     from equipoise import artifact
     from equipoise.cli.device import check_device
     from equipoise.cli.rows import check_output
     from equipoise.description import ArtifactError
 
-    if not 0 < level < 1:
-        raise ArtifactError(f"--level must be between 0 and 1, but got {level}. Use 0.95 for 95 %.")
+    _check_level(level)
     if samples and ledger:
         raise ArtifactError("--ledger must go without --samples, but got both. The ledger is one of means, not draws.")
     asked, times = Asked(measured, level, samples, ledger, device), f" × {samples} draws" if samples else ""
@@ -92,6 +95,16 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> int:
     return n_rows
 
 
+def _check_level(level: float) -> None:
+    from equipoise.description import ArtifactError
+
+    if not 0 < level < 1:
+        raise ArtifactError(f"--level must be between 0 and 1, but got {level}. Use 0.95 for 95 %.")
+    if 1 - level < LEAST_OUTSIDE:
+        rule = f"--level must leave a probability of {LEAST_OUTSIDE:g} at least outside of intervals"
+        raise ArtifactError(f"{rule}, but got {level!r}. Use 0.95 for 95 %.")
+
+
 def _check_names(outputs: Sequence[str], samples: int, ledger: bool) -> None:
     """Refuse outputs of which one has the name of what is told of another."""
     from equipoise.description import ArtifactError
@@ -110,15 +123,17 @@ def _pieces(model: Any, data: Path, samples: int) -> Iterator[tuple[pd.DataFrame
     import pandas as pd
 
     from equipoise import tables
-    from equipoise.cli.rows import in_kind
+    from equipoise.cli.rows import in_kind, placed
     from equipoise.report.evidence import input_names
 
     names = list(input_names(model))
     rows = CHUNK if not samples else max(64, min(CHUNK, SAMPLED // (samples * len(model.output_names_)) // 64 * 64))
     for frame in tables.chunks(data, rows, text=True):
         X = pd.DataFrame(tables.numbers(frame, names, data, missing_ok=False), columns=names)
-        p = model.predict_distribution(in_kind(model, X))
-        yield frame, dataclasses.replace(p, first_row=int(frame.index[0]))
+        first_row = int(frame.index[0])
+        with placed(data, first_row):
+            p = model.predict_distribution(in_kind(model, X))
+        yield frame, dataclasses.replace(p, first_row=first_row)
 
 
 def _moments(frame: pd.DataFrame, p: Predictive, level: float, ledger: bool) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _write(output: Path, report: Path | None, measured: MeasuredTable, reconcile
     """Write table and page. The page is written before the table is moved to its place: both appear, or none."""
     from equipoise.tables import TableWriter
 
-    with TableWriter(output) as written:
+    with TableWriter(output, measured.path) as written:
         log = _reconciled(written, measured, reconciler)
         if report is not None:
             _write_page(report, _page(log, measured))

@@ -25,7 +25,7 @@ def run(
     """
     from equipoise import artifact
     from equipoise.cli.device import check_device
-    from equipoise.cli.rows import check_output, rows_for_model
+    from equipoise.cli.rows import check_output, placed, rows_for_model
     from equipoise.report import findings, render, report
 
     target = output or model.with_suffix(".html")
@@ -34,7 +34,8 @@ def run(
     check_device(device)
     loaded = artifact.load(model, device)
     rows = rows_for_model(loaded, data)
-    found = findings(loaded, rows.X, rows.Y, progress=is_watched())
+    with placed(data):
+        found = findings(loaded, rows.X, rows.Y, progress=is_watched())
     notes = {"model file": model.name, "table": data.name, **{f"trained on: {k}": v for k, v in _trained(described)}}
     page = report(found, title=title or f"{model.stem}: what was learned", job=described.job, notes=notes)
     text = render(page)

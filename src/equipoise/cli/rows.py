@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +63,21 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path) -> RowsOfTable:
     table = tables.read(path, [*inputs, *outputs])
     X, Y = _frame(table, inputs, path, missing_ok=False), _frame(table, outputs, path, missing_ok=True)
     return RowsOfTable(in_kind(model, X), in_kind(model, Y), {})
+
+
+@contextmanager
+def placed(path: Path, first_row: int = 0) -> Iterator[None]:
+    """Says of an input that is too far out in which line of a file it stands; the rows predicted begin at a row."""
+    from equipoise import tables
+    from equipoise.estimator import InputRangeError
+    from equipoise.tables.places import in_words
+
+    try:
+        yield
+    except InputRangeError as error:
+        where = f"{in_words([first_row + error.row], path)} of '{path.name}'"
+        rule = f"Column {error.column!r} {error.rule}"
+        raise tables.TableError(f"{rule}, but got {error.value:g} in {where}. Correct it, or drop it.") from error
 
 
 def in_kind(model: ConstrainedBNNRegressor, frame: pd.DataFrame) -> Any:

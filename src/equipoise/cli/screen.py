@@ -22,7 +22,10 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left
         shown.add_column(Text(name), justify="left" if i < left else "right", overflow="fold")
     for row in rows:
         shown.add_row(*map(Text, row))
-    _console().print(shown)
+    console = _console()
+    with console.capture() as drawn:  # rich itself would end the process where nobody reads on
+        console.print(shown)
+    print(drawn.get(), end="")
 
 
 def say(text: str) -> None:

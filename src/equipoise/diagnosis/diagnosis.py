@@ -3,12 +3,13 @@
 import dataclasses
 import math
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import to_jsonable_python
 
 from equipoise.constraints import ConstraintError, LinearConstraint
 from equipoise.diagnosis import units
@@ -19,6 +20,7 @@ from equipoise.equations import column_unit, did_you_mean, quoted_list
 
 Array = NDArray[np.float64]
 LISTED = 10  # row positions that are kept of many
+MENTIONED = 3  # outlying rows in a sentence
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,12 @@ class Diagnosis:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The warnings that the findings on the balances do not hold already."""
-        told = set(_on_balances(self.balances))
+        told = set(_verdicts(self.balances))
         return tuple(warning for warning in self.warnings if warning not in told)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON; what is not finite becomes None."""
-        plain = _plain(dataclasses.asdict(self)) | {"holds": self.holds}
+        plain = to_jsonable_python(dataclasses.asdict(self), inf_nan_mode="null") | {"holds": self.holds}
         for record, balance in zip(plain["balances"], self.balances, strict=True):
             record["holds"] = balance.holds
         for record, column in zip(plain["columns"], self.columns, strict=True):
@@ -72,6 +74,7 @@ def diagnose(
     sensor_std: Any = None,
     candidates: Mapping[str, Any] | None = None,
     precision: float = float(np.finfo(float).eps),
+    called: Callable[[Sequence[int]], str] | None = None,
 ) -> Diagnosis:
     """Look whether data obey balances, and what is wrong where they do not.
 
@@ -83,6 +86,8 @@ def diagnose(
             an array `(n_outputs,)`. A balance of which a sensor is not given, NaN or "learn" is judged by its terms.
         candidates: Other columns of the table, by name, shape `(n,)` each: one may be missing in a balance.
         precision: Relative rounding of the data, if they once were of a shorter type than float64.
+        called: What sentences call rows, given their positions, such as "lines 5 and 9"; by default the positions,
+            from 0.
     Raises: ConstraintError, if columns do not fit the constraint or each other.
     Example:
         >>> rng = np.random.default_rng(0)
@@ -104,7 +109,8 @@ def diagnose(
     balances = tuple(_finding(measured, constraint, table, usable) for measured in every)
     repeated = duplicated_rows(table)
     checked, faults = _units(constraint)
-    warnings = [*_on_balances(balances), *faults, *_on_columns(columns, len(X))]
+    outlying = _outliers(balances, called or _by_position)
+    warnings = [*_verdicts(balances), *outlying, *faults, *_on_columns(columns, len(X))]
     if len(repeated):
         warnings.append(f"{len(repeated)} of {len(X)} rows repeat an earlier one exactly.")
     positions = tuple(map(int, repeated[:LISTED]))
@@ -221,7 +227,7 @@ def _units(constraint: LinearConstraint) -> tuple[bool | None, list[str]]:
     return True, [f"Balance '{name}': {fault}." for name, row in named for fault in units.unit_faults(row)]
 
 
-def _on_balances(balances: Sequence[BalanceFinding]) -> Iterator[str]:
+def _verdicts(balances: Sequence[BalanceFinding]) -> Iterator[str]:
     for balance in balances:
         if balance.verdict in (FAILS, BIASED, TOO_FEW):
             verdict = {BIASED: "is biased", TOO_FEW: "has too few rows"}.get(balance.verdict, balance.verdict)
@@ -229,21 +235,21 @@ def _on_balances(balances: Sequence[BalanceFinding]) -> Iterator[str]:
             yield f"Balance '{balance.name}' {verdict}: {balance.reason}.{repair}"
         elif (balance.relative_std or 0.0) > LARGEST_SPREAD:
             yield f"Balance '{balance.name}' cannot be told from chance: its terms vary as if they were unrelated."
-        if balance.n_outliers:
-            rows = ", ".join(str(outlier.row) for outlier in balance.outliers[:3])
-            more = f"first of all {rows}" if balance.n_outliers > 3 else rows
-            yield f"Balance '{balance.name}': residuals of {balance.n_outliers} rows stand out ({more})."
+
+
+def _outliers(balances: Sequence[BalanceFinding], called: Callable[[Sequence[int]], str]) -> Iterator[str]:
+    for balance in balances:
+        if n := balance.n_outliers:
+            rows = called([outlier.row for outlier in balance.outliers[:MENTIONED]])
+            which = f"first of all {rows}" if n > MENTIONED else rows
+            many = "the residual of 1 row stands out" if n == 1 else f"residuals of {n} rows stand out"
+            yield f"Balance '{balance.name}': {many} ({which})."
+
+
+def _by_position(rows: Sequence[int]) -> str:
+    return ", ".join(map(str, rows))
 
 
 def _on_columns(columns: Sequence[ColumnFinding], n_rows: int) -> Iterator[str]:
     for column in columns:
         yield from in_words(column, n_rows)
-
-
-def _plain(value: Any) -> Any:
-    """Dicts, lists, text, numbers and None only."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -43,7 +43,11 @@ def _spoken_accuracy(value: Any) -> float | str:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if number and 0 <= value < math.inf:
         return float(value)
-    if value == "learn" or (isinstance(value, str) and _SHARE.fullmatch(value)):
+    if value == "learn":
+        return value
+    if isinstance(value, str) and _SHARE.fullmatch(value):
+        if not all(map(math.isfinite, Accuracy.of(value) or ())):
+            raise ValueError("must be finite")
         return value
     raise ValueError("must be a standard deviation ≥ 0, a share of the reading ('1 %' or '1 % + 0.05') or 'learn'")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from equipoise.equations import did_you_mean
-from equipoise.tables.dialect import MISSING, NUMBER, dialect_of, reader_of
+from equipoise.tables.dialect import MISSING, NUMBER, dialect_of
 from equipoise.tables.files import PathLike, TableError, is_parquet
+from equipoise.tables.places import in_words
 
 Array = NDArray[np.float64]
 
@@ -67,12 +67,19 @@ def floats(column: pd.Series, decimal: str) -> Array:
     cells = column.to_numpy(dtype=object)
     if decimal == ".":
         with suppress(TypeError, ValueError):  # the fast way: no cell is missing
-            return cells.astype(np.float64)
+            return _floats(cells)
     missing = column.isna().to_numpy(dtype=bool)
     texts = ["" if gone else str(cell).strip() for cell, gone in zip(cells, missing, strict=True)]
     if decimal == ",":  # a point in such a file separates thousands, if anything: it must not pass for a decimal point
         texts = [text.replace(".", "?").replace(",", ".") for text in texts]
-    return np.array([_NAN_FOR.get(text, text) for text in texts], dtype=object).astype(np.float64)
+    return _floats(np.array([_NAN_FOR.get(text, text) for text in texts], dtype=object))
+
+
+def _floats(cells: NDArray[np.object_]) -> Array:
+    together = "".join([cell for cell in cells.tolist() if isinstance(cell, str)])
+    if "_" in together or not together.isascii():  # Python would take 1_000, and digits of all scripts
+        raise ValueError
+    return cells.astype(np.float64)
 
 
 def _checked(column: pd.Series, path: Path, decimal: str, missing_ok: bool) -> Array:
@@ -98,19 +105,27 @@ def _is_number(cell: pd.Series, decimal: str) -> bool:
 
 def _not_a_number(column: pd.Series, position: int, path: Path, decimal: str) -> TableError:
     cell = str(column.iloc[position])
-    advice = "Correct it, or leave the cell empty."
-    if re.fullmatch(NUMBER, cell.strip()) and ("," in cell or "." in cell):
-        advice = f"Write decimals with a {'comma' if decimal == ',' else 'point'}, as in the rest of the file."
     rule = f"Column {column.name!r} must hold numbers"
-    return TableError(f"{rule}, but got {cell!r} {_place(column, position, path)} of '{path.name}'. {advice}")
+    where = f"{_place(column, position, path)} of '{path.name}'"
+    return TableError(f"{rule}, but got {cell!r} {where}. {_advice(cell.strip(), decimal)}")
+
+
+def _advice(cell: str, decimal: str) -> str:
+    """
+    Example:
+        >>> _advice("1,000", ".")
+        'Write it without separators of thousands, and decimals with a point.'
+        >>> _advice("1,5", ".")
+        'Write decimals with a point, as in the rest of the file.'
+    """
+    sign, thousands = ("comma", r"\.") if decimal == "," else ("point", ",")
+    if re.fullmatch(rf"[+-]?[0-9]{{1,3}}(?:{thousands}[0-9]{{3}})+(?:{re.escape(decimal)}[0-9]*)?", cell):
+        return f"Write it without separators of thousands, and decimals with a {sign}."
+    if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
+        return f"Write decimals with a {sign}, as in the rest of the file."
+    return "Correct it, or leave the cell empty."
 
 
 def _place(column: pd.Series, position: int, path: Path) -> str:
-    """A row as people see it: the line of a text file, its header being line 1, or the row of another, from 1."""
     row = column.index[position]
-    row = int(row) if isinstance(row, int | np.integer) else position
-    if not path.is_file() or is_parquet(path):
-        return f"in row {row + 1}"
-    with reader_of(path) as reader:
-        record = next(islice(filter(None, reader), row + 1, None), [])
-        return f"in line {reader.line_num - sum(cell.count(chr(10)) for cell in record)}"
+    return f"in {in_words([int(row) if isinstance(row, int | np.integer) else position], path)}"

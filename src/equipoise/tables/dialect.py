@@ -50,8 +50,14 @@ def reader_of(path: Path) -> Iterator[Any]:
         try:
             yield reader
         except csv.Error as error:
-            where = f"line {reader.line_num} of '{path.name}'"
-            raise TableError(f"Quotes must enclose whole cells, but got {where} ({error}). Correct them.") from None
+            raise _broken(error, f"line {reader.line_num} of '{path.name}'") from None
+
+
+def _broken(error: csv.Error, where: str) -> TableError:
+    if "field limit" in str(error):
+        rule = f"Cells must have {csv.field_size_limit():,} characters at most"
+        return TableError(f"{rule}, but got more up to {where}. Shorten the cell, or close its quotes.")
+    return TableError(f"Quotes must enclose whole cells, but got {where} ({error}). Correct them.")
 
 
 @lru_cache(maxsize=16)

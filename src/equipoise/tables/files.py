@@ -53,6 +53,18 @@ def format_of(path: Path) -> tuple[str, str]:
     return found
 
 
+def stem_of(path: Path) -> str:
+    """The name of a table without the suffixes of its kind and its compression.
+
+    Example:
+        >>> stem_of(Path("plant.2024.csv.gz")), stem_of(Path("cell.CSV"))
+        ('plant.2024', 'cell')
+    """
+    kind, compression = format_of(path)
+    name = path.name[: len(path.name) - len(compression)]
+    return name[: -len(kind)] if name.lower().endswith(kind) else name
+
+
 def is_parquet(path: Path) -> bool:
     return format_of(path)[0] == ".parquet"
 

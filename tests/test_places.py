@@ -1,0 +1,30 @@
+"""Rows are called by the line at which an editor shows them."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from equipoise.tables.places import in_words, noun, places
+
+GAPS = 'a,b\n\n0,x\n1,"two\nlines"\n\n\n2,y\n3,"z"\n'
+
+
+@pytest.mark.parametrize("text", [GAPS, GAPS.replace("\n", "\r\n"), GAPS.replace(",", ";")])
+def test_blank_lines_and_line_breaks_in_cells_count(table, text):
+    path = table(text)
+    shown = text.splitlines()
+    assert places([3, 0, 2, 1], path) == [1 + next(i for i, s in enumerate(shown) if s[:1] == c) for c in "3021"]
+
+
+def test_a_file_without_lines_has_rows_from_one(tmp_path):
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"a": [1, 2, 3]}).to_parquet(path)
+    assert (noun(path), places([2, 0], path)) == ("row", [3, 1])
+    assert (noun(Path("nowhere.csv")), places([4], Path("nowhere.csv"))) == ("row", [5])
+
+
+def test_several_are_told_in_their_order(table):
+    path = table(GAPS)
+    assert in_words([2], path) == "line 8"
+    assert in_words([3, 0, 2], path) == "lines 9, 3 and 8"
