@@ -471,6 +471,6 @@ def test_an_input_that_single_precision_cannot_hold_is_named(named, column):
     far[2, 1] = -1e39
     if named:
         X, far = (pd.DataFrame(data, columns=["speed", "load"]) for data in (X, far))
-    model = ConstrainedBNNRegressor(hidden=(2,), max_epochs=2, n_draws=2, random_state=0).fit(X, np.asarray(X)[:, 0])
+    model = eq.ConstrainedBNNRegressor(hidden=(2,), max_epochs=2, n_draws=2, random_state=0).fit(X, np.asarray(X)[:, 0])
     with pytest.raises(ValueError, match=rf"within 1e\+30 standard .* but got -1e\+39 in column '{column}', row 2\."):
         model.predict_distribution(far)
