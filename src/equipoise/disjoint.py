@@ -6,6 +6,7 @@ Without balances, `m = 0`, both are the density of independent outputs.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -57,21 +58,34 @@ def joint(
     quadratic = (h * e).sum(-1) + (a * left - c * innovation).sum(-1)
     value = (quadratic + d.log().sum(-1) + (q / s).log_().sum(-1) + y.shape[-1] * LOG_2PI).mul_(-0.5)
 
-    @torch.no_grad()
-    def pull(grad: float) -> Gradients:
-        of_d = (h.square() - 1.0 / d).mul_(0.5 * grad)
-        of_q = (a.square() - 1.0 / q).mul_(0.5 * grad)
-        of_s = (c.square() - 1.0 / s).mul_(-0.5 * grad)
-        of_left, of_innovation = a * grad, c * grad
-        aB, inner = of_left @ B, of_q @ B2
-        along = aB * h
-        of_mean = torch.addcmul(h * grad - of_innovation @ B, aB, share)
-        of_var = of_d + (along + inner * share).mul_(share) + of_s @ B2
-        g = var / d
-        of_w = of_d + (inner * g - along).mul_(g)
-        return Gradients(of_mean, of_var, of_innovation - of_left, of_q + of_s, of_w)
+    return value, partial(_pull_joint, B, B2, var, d, h, q, s, a, c, share)
 
-    return value, pull
+
+@torch.no_grad()
+def _pull_joint(
+    B: Tensor,
+    B2: Tensor,
+    var: Tensor,
+    d: Tensor,
+    h: Tensor,
+    q: Tensor,
+    s: Tensor,
+    a: Tensor,
+    c: Tensor,
+    share: Tensor,
+    grad: float,
+) -> Gradients:
+    of_d = (h.square() - 1.0 / d).mul_(0.5 * grad)
+    of_q = (a.square() - 1.0 / q).mul_(0.5 * grad)
+    of_s = (c.square() - 1.0 / s).mul_(-0.5 * grad)
+    of_left, of_innovation = a * grad, c * grad
+    aB, inner = of_left @ B, of_q @ B2
+    along = aB * h
+    of_mean = torch.addcmul(h * grad - of_innovation @ B, aB, share)
+    of_var = of_d + (along + inner * share).mul_(share) + of_s @ B2
+    g = var / d
+    of_w = of_d + (inner * g - along).mul_(g)
+    return Gradients(of_mean, of_var, of_innovation - of_left, of_q + of_s, of_w)
 
 
 @torch.no_grad()
@@ -97,12 +111,25 @@ def marginal(
     z = u / var_c
     value = ((z * u).sum(-1) + var_c.log().sum(-1) + y.shape[-1] * LOG_2PI).mul_(-0.5)
 
-    @torch.no_grad()
-    def pull(grad: float) -> Gradients:
-        G, H = z * grad, (z.square() - 1.0 / var_c).mul_(0.5 * grad)
-        of_target = ((G * var) @ B.mT).mul_(precision)
-        of_s = ((H * var.square()) @ B2.mT).mul_(precision.square()).addcmul_(of_target, c, value=-1.0)
-        of_var = G * cB + H * (left - share) + of_s @ B2
-        return Gradients(G - of_target @ B, of_var, of_target, of_s, None)
+    return value, partial(_pull_marginal, B, B2, var, precision, c, cB, left, share, z, var_c)
 
-    return value, pull
+
+@torch.no_grad()
+def _pull_marginal(
+    B: Tensor,
+    B2: Tensor,
+    var: Tensor,
+    precision: Tensor,
+    c: Tensor,
+    cB: Tensor,
+    left: Tensor,
+    share: Tensor,
+    z: Tensor,
+    var_c: Tensor,
+    grad: float,
+) -> Gradients:
+    G, H = z * grad, (z.square() - 1.0 / var_c).mul_(0.5 * grad)
+    of_target = ((G * var) @ B.mT).mul_(precision)
+    of_s = ((H * var.square()) @ B2.mT).mul_(precision.square()).addcmul_(of_target, c, value=-1.0)
+    of_var = G * cB + H * (left - share) + of_s @ B2
+    return Gradients(G - of_target @ B, of_var, of_target, of_s, None)

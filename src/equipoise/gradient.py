@@ -6,6 +6,7 @@ missing outputs, still go through autograd, from the network's Gaussian on.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -105,10 +106,10 @@ def _general(
     with torch.enable_grad():
         gaussian = model.condition(DiagonalGaussian(given[0], given[1]), given[2], given[3])
         value = model.likelihood(gaussian, y, given[4])
+    return value.detach(), partial(_pull_general, value, given)
+
+
+def _pull_general(value: Tensor, given: list, grad: float) -> Gradients:
     leaves = [part for part in given if isinstance(part, Tensor)]
-
-    def pull(grad: float) -> Gradients:
-        found = iter(torch.autograd.grad(value, leaves, torch.full_like(value, grad), allow_unused=True))
-        return Gradients(*(next(found) if isinstance(part, Tensor) else None for part in given))  # type: ignore[arg-type]
-
-    return value.detach(), pull
+    found = iter(torch.autograd.grad(value, leaves, torch.full_like(value, grad), allow_unused=True))
+    return Gradients(*(next(found) if isinstance(part, Tensor) else None for part in given))  # type: ignore[arg-type]

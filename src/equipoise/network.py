@@ -100,13 +100,8 @@ class BayesianMLP(nn.Module):
     def propagate_means(self, x: Float[Tensor, "n n_x"]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The means of `at_means` without a graph, and the function that takes their gradient to that of `loc`."""
         h, pull = propagate_means(self.posterior.loc, x, self.sizes, self.activation)
-
-        def pull_means(of_mean: Tensor) -> Tensor:
-            of_h = torch.zeros_like(h)
-            of_h[:, : self.n_outputs] = of_mean
-            return pull(of_h)
-
-        return h[:, : self.n_outputs], pull_means
+        rest = h.shape[-1] - self.n_outputs
+        return h[:, : self.n_outputs], lambda of_mean: pull(nn.functional.pad(of_mean, (0, rest)))
 
     def at(self, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """Gaussians of shape `(n_draws, n, n_y)` for joint weight draws, in batched matrix products."""

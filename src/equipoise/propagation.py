@@ -6,6 +6,7 @@ At the sizes of these networks a training step is bound by the number of operati
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -56,25 +57,35 @@ def propagate_draws(
         saved.append((h, square, std, a))
         h = act(a) if i < len(weights) - 1 else a
 
-    @torch.no_grad()
-    def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
-        of_loc, of_var = torch.empty_like(loc), torch.empty_like(var)
-        into = list(zip(layers(of_loc, sizes), layers(of_var, sizes), strict=True))
-        for i in reversed(range(len(weights))):
-            ((W, _), (W_var, _)), ((into_W, into_bias), (into_W_var, into_bias_var)) = weights[i], into[i]
-            h, square, std, a = saved[i]
-            if i < len(weights) - 1:
-                grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
-            of_square = (grad * xi[i]).div_(std)  # twice the gradient of std²
-            torch.mm(h.T, grad, out=into_W)
-            torch.sum(grad, 0, out=into_bias)
-            torch.mm(square.T, of_square, out=into_W_var)
-            torch.sum(of_square, 0, out=into_bias_var)
-            if i > 0:
-                grad = torch.mm(grad, W.T).addcmul_(h, torch.mm(of_square, W_var.T))
-        return of_loc, of_var.mul_(var)
+    return h, partial(_pull_draws, loc, var, xi, weights, saved, sizes, activation)
 
-    return h, pull
+
+@torch.no_grad()
+def _pull_draws(
+    loc: Tensor,
+    var: Tensor,
+    xi: Sequence[Tensor],
+    weights: list,
+    saved: list,
+    sizes: Sequence[int],
+    activation: str,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor]:
+    of_loc, of_var = torch.empty_like(loc), torch.empty_like(var)
+    into = list(zip(layers(of_loc, sizes), layers(of_var, sizes), strict=True))
+    for i in reversed(range(len(weights))):
+        ((W, _), (W_var, _)), ((into_W, into_bias), (into_W_var, into_bias_var)) = weights[i], into[i]
+        h, square, std, a = saved[i]
+        if i < len(weights) - 1:
+            grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
+        of_square = (grad * xi[i]).div_(std)  # twice the gradient of std²
+        torch.mm(h.T, grad, out=into_W)
+        torch.sum(grad, 0, out=into_bias)
+        torch.mm(square.T, of_square, out=into_W_var)
+        torch.sum(of_square, 0, out=into_bias_var)
+        if i > 0:
+            grad = torch.mm(grad, W.T).addcmul_(h, torch.mm(of_square, W_var.T))
+    return of_loc, of_var.mul_(var)
 
 
 @torch.no_grad()
@@ -88,18 +99,21 @@ def propagate_means(
         saved.append((h, a))
         h = act(a) if i < len(weights) - 1 else a
 
-    @torch.no_grad()
-    def pull(grad: Tensor) -> Tensor:
-        of_loc = torch.empty_like(loc)
-        into = layers(of_loc, sizes)
-        for i in reversed(range(len(weights))):
-            h, a = saved[i]
-            if i < len(weights) - 1:
-                grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
-            torch.mm(h.T, grad, out=into[i][0])
-            torch.sum(grad, 0, out=into[i][1])
-            if i > 0:
-                grad = torch.mm(grad, weights[i][0].T)
-        return of_loc
+    return h, partial(_pull_means, loc, weights, saved, sizes, activation)
 
-    return h, pull
+
+@torch.no_grad()
+def _pull_means(
+    loc: Tensor, weights: list, saved: list, sizes: Sequence[int], activation: str, grad: Tensor
+) -> Float[Tensor, " P"]:
+    of_loc = torch.empty_like(loc)
+    into = layers(of_loc, sizes)
+    for i in reversed(range(len(weights))):
+        h, a = saved[i]
+        if i < len(weights) - 1:
+            grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
+        torch.mm(h.T, grad, out=into[i][0])
+        torch.sum(grad, 0, out=into[i][1])
+        if i > 0:
+            grad = torch.mm(grad, weights[i][0].T)
+    return of_loc

@@ -8,6 +8,7 @@ import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -104,16 +105,15 @@ class LogNormalVariance(nn.Module):
         """
         noise, std = _noise_like(self.loc, (n,), generator), self.std
         growth = (self.loc + std * noise).exp_()  # dr / dρ
+        return torch.where(self.learned, growth + self.floor, self.fixed), partial(self._pull, noise, growth)
 
-        @torch.no_grad()
-        def pull(of_var: Tensor, kl_weight: float) -> None:
-            of_rho = of_var * growth
-            z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
-            of_loc = of_rho.sum(0) + z / self.prior_std * kl_weight
-            of_log_std = (of_rho * noise).sum(0) * std + (ratio.square() - 1.0) * kl_weight
-            self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
-
-        return torch.where(self.learned, growth + self.floor, self.fixed), pull
+    @torch.no_grad()
+    def _pull(self, noise: Tensor, growth: Tensor, of_var: Tensor, kl_weight: float) -> None:
+        of_rho, std = of_var * growth, self.std
+        z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
+        of_loc = of_rho.sum(0) + z / self.prior_std * kl_weight
+        of_log_std = (of_rho * noise).sum(0) * std + (ratio.square() - 1.0) * kl_weight
+        self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
 
     def median(self) -> Float[Tensor, " k"]:
         """`exp(E[ρ])`, and the floor."""
@@ -165,14 +165,13 @@ class GaussianOffset(nn.Module):
     ) -> tuple[Float[Tensor, "n m"], Callable[[Tensor, float], None]]:
         """As of a `LogNormalVariance` (K3)."""
         noise = _noise_like(self.loc, (n,), generator)
+        return self.at(noise), partial(self._pull, noise)
 
-        @torch.no_grad()
-        def pull(of_offset: Tensor, kl_weight: float) -> None:
-            of_loc = of_offset.sum(0) + self.loc * kl_weight
-            of_log_std = (of_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
-            self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
-
-        return self.at(noise), pull
+    @torch.no_grad()
+    def _pull(self, noise: Tensor, of_offset: Tensor, kl_weight: float) -> None:
+        of_loc = of_offset.sum(0) + self.loc * kl_weight
+        of_log_std = (of_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
+        self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
 
     def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
         """The offsets for given standard normal noise; 0 where none is learned."""
