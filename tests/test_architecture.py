@@ -189,6 +189,7 @@ LABEL = r"[A-Z]{1,2}[0-9]{1,2}"
 SERIES = rf"{LABEL}(?:(?:\s*[,–-]\s*|\s+and\s+){LABEL})*"  # C1 · C1, C2 · C1–C4 · K2 and K3
 IN_TEXT = re.compile(rf"\(({SERIES})\)")
 IN_COMMENT = re.compile(rf"^#\s*({SERIES})(?!\w)")
+LABEL_LIKE = re.compile(r"(\(|# *)[A-Z]\d")
 DEFINITION = re.compile(rf"\*\*\(({LABEL})\)\*\*|\\tag\{{({LABEL})\}}")
 
 
@@ -208,6 +209,8 @@ def labels_in_text(text: str) -> set[str]:
 
 def labels_in_code(source: str) -> set[str]:
     """Labels in docstrings, as (C1), and in comments, as (C1) or at the beginning, as in `# C1`."""
+    if not LABEL_LIKE.search(source):
+        return set()  # parsing takes its time
     nodes = ast.walk(ast.parse(source))
     prose = [n.value.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
