@@ -73,7 +73,7 @@ def test_noise_that_depends_on_the_inputs_is_the_sensors_and_not_the_truths():
     X, truth, _ = table(1200)
     noise_std = 0.06 * np.exp(0.6 * X[:, :1])
     Y = truth + noise_std * np.random.default_rng(5).normal(size=truth.shape)
-    p = fit(X, Y, tolerance=0, max_epochs=100).predict_distribution(X)
+    p = fit(X, Y, tolerance=0, max_epochs=90).predict_distribution(X)
     learned = np.sqrt(p.measured().ledger().sensor)
     quiet, loud = X[:, 0] < -1.4, X[:, 0] > 1.4
     for rows in (quiet, loud):
