@@ -1,7 +1,4 @@
-"""A newcomer's session: from a table to a report through the command line, with a wrong sign on the way.
-
-The fit and the prediction, which end with files, are processes of their own; the others are run where the test is.
-"""
+"""A newcomer's session: from a table to a report through the real command line, with a wrong sign on the way."""
 
 import os
 import subprocess
@@ -11,20 +8,14 @@ import numpy as np
 import pandas as pd
 from handmade_table import INPUTS, OUTPUTS, SENSOR_STD, cell
 
-from equipoise.cli import main
 from equipoise.job import Job
 
 
 class Shell:
     """Runs commands in a folder, as a person at a terminal with a pipe behind would."""
 
-    def __init__(self, folder, capsys):
-        self.folder, self.capsys = folder, capsys
-
-    def here(self, *words, ends_with=0):
-        """The same without a process of its own, which takes seconds to start."""
-        assert main(list(words)) == ends_with
-        return self.capsys.readouterr()
+    def __init__(self, folder):
+        self.folder = folder
 
     def __call__(self, *words, ends_with=0):
         command = [sys.executable, "-m", "equipoise", *words]
@@ -35,19 +26,18 @@ class Shell:
         return run.stdout, run.stderr
 
 
-def test_a_newcomer_comes_from_a_table_to_a_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    equipoise, job = Shell(tmp_path, capsys), tmp_path / "cell.toml"
+def test_a_newcomer_comes_from_a_table_to_a_report(tmp_path):
+    equipoise, job = Shell(tmp_path), tmp_path / "cell.toml"
     cell(80).to_csv(tmp_path / "cell.csv", index=False)
     cell(30, seed=1).to_csv(tmp_path / "new.csv", index=False)
 
     columns = ["--inputs", ",".join(INPUTS), "--outputs", ",".join(OUTPUTS)]
-    found, _ = equipoise.here("init", "cell.csv", *columns)
+    found, _ = equipoise("init", "cell.csv", *columns)
     assert "`OCV [V]` = `Voltage [V]` + `Loss [V]`" in found
     (right,) = Job.load(job).balances.values()
 
     job.write_text(job.read_text("utf-8").replace(right, wrong := right.replace("+ `Loss", "- `Loss")), "utf-8")
-    told, _ = equipoise.here("check", "cell.toml", ends_with=1)
+    told, _ = equipoise("check", "cell.toml", ends_with=1)
     assert "does not hold" in told
     assert "to repair it, flip the sign of `Loss`" in told
 
@@ -57,7 +47,7 @@ def test_a_newcomer_comes_from_a_table_to_a_report(tmp_path, monkeypatch, capsys
     (advice,) = (line.strip() for line in told.splitlines() if line.startswith(f"  {name} = "))
     lines[place] = advice
     job.write_text("\n".join(lines), "utf-8")
-    told, _ = equipoise.here("check", "cell.toml")
+    told, _ = equipoise("check", "cell.toml")
     assert "holds within noise" in told
 
     told, notes = equipoise("fit", "cell.toml", "--quick")
@@ -72,7 +62,7 @@ def test_a_newcomer_comes_from_a_table_to_a_report(tmp_path, monkeypatch, capsys
         low, high = out[f"{name} lower"] - 2 * SENSOR_STD, out[f"{name} upper"] + 2 * SENSOR_STD
         assert measured.between(low, high).mean() > 0.8
 
-    equipoise.here("report", "cell.safetensors", "new.csv", "-o", "report.html")
+    equipoise("report", "cell.safetensors", "new.csv", "-o", "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
     assert all(text in page for text in ("cell.safetensors", "new.csv", *OUTPUTS))
     assert len(page.encode()) < 2_000_000
