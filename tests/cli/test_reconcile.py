@@ -11,6 +11,7 @@ from handmade_plant import FIRST, JOB, LAST, LIAR, LIE, STD, plant
 from handmade_table import contents
 
 import equipoise as eq
+from equipoise import tables
 from equipoise.cli import main, measured, reconcile
 from equipoise.job import Plant
 
@@ -65,6 +66,13 @@ def test_every_row_has_what_python_says_of_it(reconciled, expected):
     assert list(table["global alarm"] == "True") == list(expected.global_test().alarm)
     test = expected.likelihood_ratio_test()
     assert list(table["suspect"].fillna("")) == [name or "" for name in test.suspect]
+
+
+def test_a_table_with_decimal_commas_is_written_so_that_it_can_be_read_again(reconciled):
+    before = numbers(reconciled(), "reconciled")
+    plant().to_csv("plant.csv", index=False, sep=";", decimal=",")
+    np.testing.assert_array_equal(numbers(reconciled(), "reconciled"), before)
+    np.testing.assert_array_equal(tables.read("out.csv")[list(STD)], plant()[list(STD)])
 
 
 def test_reconciled_values_obey_the_balances(reconciled):
