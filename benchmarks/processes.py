@@ -55,7 +55,7 @@ def _member(rank: int, size: int, port: int, batch: int, told) -> None:
     from benchmarks import cell
     from equipoise.distributed import joined
     from equipoise.likelihood import joint
-    from equipoise.randomness import standard_normal
+    from equipoise.randomness import paired_normal
     from equipoise.scaling import Standardizer
     from equipoise.training import TrainingPlan, _Run
 
@@ -69,7 +69,7 @@ def _member(rank: int, size: int, port: int, batch: int, told) -> None:
         generator, index = run._generator(0), torch.arange(batch)
         width, n = sum(run.model.network.sizes[1:]), STEPS[batch]
         step = _shortest(lambda: run._step(index, 0.5, generator), n)
-        noise = _shortest(lambda: standard_normal((batch, width), generator), n)
+        noise = _shortest(lambda: paired_normal((batch, width), generator), n)
         reduce = _shortest(lambda: group.sum_gradients(run._trained, torch.zeros(())), n)
         if rank == 0:
             told.put((step[0], noise[0], reduce[1], step[1]))

@@ -165,7 +165,7 @@ def test_mean_field_optimum_has_the_exact_means_and_variances_one_over_the_preci
         q = model.network.posterior
         gradients.append(np.stack([mean_head(model.network, q.loc.grad), mean_head(model.network, q.log_std.grad)]))
     mean, se = np.mean(gradients, 0), np.std(gradients, 0, ddof=1) / math.sqrt(20)
-    assert np.all(np.abs(mean) < 5 * se + 1e-9)  # a stationary point: 5 standard errors, t with 19 degrees of freedom
+    assert np.all(np.abs(mean) < 5 * se + 1e-7)  # a stationary point: 5 standard errors, t with 19 degrees of freedom
     assert np.all(se < 0.25)  # while the curvature there is 1/std² > 4 per unit of each weight
 
 

@@ -176,8 +176,9 @@ def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autogra
     weight = torch.linspace(-1, 1, 28, dtype=torch.float64).reshape(7, 4)
 
     def plainly() -> torch.Tensor:
-        noise = torch.randn(7, sum(net.sizes[1:]), dtype=x.dtype, generator=torch.Generator().manual_seed(2))
-        noise, h = noise.split(net.sizes[1:], dim=-1), x
+        rng, h = torch.Generator().manual_seed(2), x
+        halves = [torch.randn(4, width, generator=rng) for width in net.sizes[1:]]
+        noise = [torch.cat([half, -half[:3]]).double() for half in halves]  # seven rows, opposite numbers
         loc, var = net.posterior.loc, net.posterior.log_std.exp() ** 2
         layers = list(zip(net._layers(loc), net._layers(var), noise, strict=True))
         for i, ((W, bias), (W_var, bias_var), xi) in enumerate(layers):

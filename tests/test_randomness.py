@@ -8,7 +8,7 @@ from equipoise.constraints import LinearConstraint
 from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
-from equipoise.randomness import BatchGenerator, standard_normal
+from equipoise.randomness import BatchGenerator, paired_normal
 
 
 def generator_of(rows, total, seed=3):
@@ -23,19 +23,42 @@ def generator_of(rows, total, seed=3):
 def test_rows_have_the_numbers_of_the_whole_batch_draw_after_draw(rows, dtype):
     whole, some = torch.Generator().manual_seed(3), generator_of(rows, 7)
     for width in (5, 1, 40):
-        expected = torch.randn(7, width, generator=whole, dtype=dtype)[rows]
-        found = standard_normal((rows.stop - rows.start, width), some, dtype)
+        expected = paired_normal((7, width), whole, dtype)[rows]
+        found = paired_normal((rows.stop - rows.start, width), some, dtype)
         assert found.dtype == dtype
         assert torch.equal(found, expected)
 
 
-def test_without_a_batch_numbers_are_those_of_torch():
-    plain = standard_normal((2, 3), torch.Generator().manual_seed(3))
-    assert torch.equal(plain, torch.randn(2, 3, generator=torch.Generator().manual_seed(3)))
-    torch.manual_seed(4)
-    expected = torch.randn(2)
-    torch.manual_seed(4)
-    assert torch.equal(standard_normal((2,)), expected)
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 6])
+def test_the_second_half_of_a_batch_has_the_opposite_numbers_of_the_first(n):
+    found, half = paired_normal((n, 3), torch.Generator().manual_seed(3)), (n + 1) // 2
+    assert torch.equal(found[:half], torch.randn(half, 3, generator=torch.Generator().manual_seed(3)))
+    assert torch.equal(found[half:], -found[: n - half])
+
+
+def test_rows_of_a_half_and_columns_are_independent_standard_normals():
+    """Moments of 20,000 numbers, and their correlations, within five standard errors of the truth."""
+    found = paired_normal((10_000, 4), torch.Generator().manual_seed(5), torch.float64)[:5_000]
+    assert found.mean().abs() < 5 / 20_000**0.5
+    assert (found.square().mean() - 1).abs() < 5 * (2 / 20_000) ** 0.5
+    correlations = torch.corrcoef(found.T) - torch.eye(4)
+    assert correlations.abs().max() < 5 / 5_000**0.5
+    assert (found[1:] * found[:-1]).mean().abs() < 5 / 20_000**0.5
+
+
+def test_paired_noise_leaves_the_expected_loss_as_it_is():
+    """The mean loss over many paired batches is that over independent ones, to the standard error of both."""
+    network = BayesianMLP(2, 3, (4,), generator=torch.Generator().manual_seed(0), init_std=0.4)
+    model = ConstrainedBNN(network, ConditioningLayer(LinearConstraint([[1.0, 1.0, -1.0]])))
+    random = torch.Generator().manual_seed(1)
+    x, y = torch.randn(1, 2, generator=random), torch.randn(1, 3, generator=random, dtype=torch.float64)
+    row = Rows(x, y, torch.zeros(1, 1, dtype=torch.float64))
+    one, many = row.take(torch.zeros(1, dtype=torch.long)), row.take(torch.zeros(4_000, dtype=torch.long))
+    with torch.no_grad():
+        alone = torch.stack([model.negative_elbo(one, 1, random).nll for _ in range(2_000)])  # one row has no partner
+        paired = torch.stack([model.negative_elbo(many, 1, random).nll for _ in range(20)])
+    error = (alone.var() / len(alone) + paired.var() / len(paired)).sqrt()
+    assert (alone.mean() - paired.mean()).abs() < 4 * error
 
 
 def test_gradients_of_shares_weighted_by_their_rows_are_that_of_the_batch():

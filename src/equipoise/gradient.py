@@ -39,7 +39,7 @@ def backward(
     w = rows.sensor_var
     if w is None:
         w = 0.0 if omega.value is None else model.sensor_var(omega.value, said)
-    log_prob, pull = _density(model, said, target, tolerance.value, rows.y, w)
+    log_prob, pull = _density(model, said, target, tolerance.value, rows, w)
 
     of = pull(-1.0 / n)
     of_omega, of_factor = (None, None) if rows.sensor_var is not None else _of_sensor(model, of, omega.value, said)
@@ -71,16 +71,17 @@ def _of_sensor(
 
 
 def _density(
-    model: ConstrainedBNN, said: NetworkGaussian, target: Tensor | None, r: Tensor | None, y: Tensor, w: Tensor | float
+    model: ConstrainedBNN, said: NetworkGaussian, target: Tensor | None, r: Tensor | None, rows: Rows, w: Tensor | float
 ) -> tuple[Tensor, Callable[[float], Gradients]]:
     """`log p(y)` per row, and the function that gives its gradients."""
+    y = rows.y
     mean, var = said.mean.to(y.dtype), said.var.to(y.dtype)
     if model.conditioning is None or target is None or r is None:
         B, target, r = y.new_zeros(0, y.shape[-1]), y.new_zeros(len(y), 0), y.new_zeros(len(y), 0)
-        if bool(y.isfinite().all()):
+        if rows.complete:
             return disjoint.joint(B, mean, var, target, r, y, w)
         return _general(model, mean, var, None, None, y, w)
-    if model.conditioning.coupled or not bool(y.isfinite().all() & (r > 0).all()):
+    if model.conditioning.coupled or not (rows.complete and bool((r > 0).all())):
         return _general(model, mean, var, target, r, y, w)
     B = model.conditioning.B.to(y.dtype)
     if model.likelihood is joint:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -36,8 +36,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.x)
 
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every output is measured."""
+        return bool(self.y.isfinite().all())
+
     def take(self, index: Tensor | slice) -> "Rows":
-        return Rows(*(None if part is None else part[index] for part in self.parts()))  # type: ignore[arg-type]
+        taken = Rows(*(None if part is None else part[index] for part in self.parts()))  # type: ignore[arg-type]
+        if vars(self).get("complete"):  # nothing to look for in each batch
+            vars(taken)["complete"] = True
+        return taken
 
     def to(self, device: torch.device | str) -> "Rows":
         return Rows(*(None if part is None else part.to(device) for part in self.parts()))  # type: ignore[arg-type]
@@ -176,16 +184,16 @@ class ConstrainedBNN(nn.Module):
         self, rows: Rows, generator: torch.Generator | None
     ) -> tuple[DiagonalGaussian | ConditionedGaussian, NetworkGaussian]:
         """What the network says of each row, after conditioning and before."""
-        said, n = self.network(rows.x, generator), (len(rows),)
+        said, n = self.network(rows.x, generator), len(rows)
         layer = self.conditioning
-        tol_var = None if layer is None else layer.tolerance.draw(n, generator)
-        offset = None if layer is None or layer.offset is None else layer.offset.draw(n, generator)
+        tol_var = None if layer is None else layer.tolerance.draw_rows(n, generator)
+        offset = None if layer is None or layer.offset is None else layer.offset.draw_rows(n, generator)
         return self.condition(said, rows.target, tol_var, offset), said
 
     def _sensor_var(self, rows: Rows, said: NetworkGaussian, generator: torch.Generator | None) -> Tensor | float:
         if rows.sensor_var is not None:
             return rows.sensor_var
-        return 0.0 if self.sensor is None else self.sensor_var(self.sensor.draw((len(rows),), generator), said)
+        return 0.0 if self.sensor is None else self.sensor_var(self.sensor.draw_rows(len(rows), generator), said)
 
 
 def _normal(generator: torch.Generator, device: torch.device, *shape: int, dtype=torch.float64) -> Tensor:

@@ -29,12 +29,10 @@ Pull = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 def layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
     """Views of a flat parameter vector: `(W, bias)` of each layer, `W` of shape `(..., fan_in, fan_out)`."""
-    views, start = [], 0
-    for fan_in, fan_out in itertools.pairwise(sizes):
-        end = start + fan_in * fan_out
-        views.append((flat[..., start:end].unflatten(-1, (fan_in, fan_out)), flat[..., end : end + fan_out]))
-        start = end + fan_out
-    return views
+    shapes = list(itertools.pairwise(sizes))
+    parts = flat.split([length for a, b in shapes for length in (a * b, b)], dim=-1)  # one call, not one per slice
+    weights = [W.view(*W.shape[:-1], a, b) for W, (a, b) in zip(parts[::2], shapes, strict=True)]
+    return list(zip(weights, parts[1::2], strict=True))
 
 
 @torch.no_grad()
@@ -42,29 +40,32 @@ def propagate_draws(
     loc: Float[Tensor, " P"],
     log_std: Float[Tensor, " P"],
     x: Float[Tensor, "n n_x"],
-    noise: Float[Tensor, "n width"],
+    noise: Sequence[Tensor],
     sizes: Sequence[int],
     activation: str,
 ) -> tuple[Float[Tensor, "n n_out"], Pull]:
-    """Local reparameterisation (V2): the last layer's units, and their gradient to those of `loc` and `log_std`."""
-    var, xi = (2.0 * log_std).exp_(), noise.split(sizes[1:], dim=-1)
+    """Local reparameterisation (V2): the last layer's units, and their gradient to those of `loc` and `log_std`.
+
+    `noise` has a standard normal number for each row and unit, layer by layer.
+    """
+    var = (2.0 * log_std).exp_().clamp_min_(torch.finfo(x.dtype).tiny)
     weights = list(zip(layers(loc, sizes), layers(var, sizes), strict=True))
-    tiny, act, h, saved = torch.finfo(x.dtype).tiny, ACTIVATIONS[activation], x, []
+    act, h, saved = ACTIVATIONS[activation], x, []
     for i, ((W, bias), (W_var, bias_var)) in enumerate(weights):
         square = h.square()
-        std = torch.addmm(bias_var, square, W_var).clamp_min_(tiny).sqrt_()
-        a = torch.addmm(bias, h, W).addcmul_(std, xi[i])
+        std = torch.addmm(bias_var, square, W_var).sqrt_()
+        a = torch.addmm(bias, h, W).addcmul_(std, noise[i])
         saved.append((h, square, std, a))
         h = act(a) if i < len(weights) - 1 else a
 
-    return h, partial(_pull_draws, loc, var, xi, weights, saved, sizes, activation)
+    return h, partial(_pull_draws, loc, var, noise, weights, saved, sizes, activation)
 
 
 @torch.no_grad()
 def _pull_draws(
     loc: Tensor,
     var: Tensor,
-    xi: Sequence[Tensor],
+    noise: Sequence[Tensor],
     weights: list,
     saved: list,
     sizes: Sequence[int],
@@ -78,7 +79,7 @@ def _pull_draws(
         h, square, std, a = saved[i]
         if i < len(weights) - 1:
             grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
-        of_square = (grad * xi[i]).div_(std)  # twice the gradient of std²
+        of_square = (grad * noise[i]).div_(std)  # twice the gradient of std²
         torch.mm(h.T, grad, out=into_W)
         torch.sum(grad, 0, out=into_bias)
         torch.mm(square.T, of_square, out=into_W_var)

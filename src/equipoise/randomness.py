@@ -14,11 +14,11 @@ class BatchGenerator(torch.Generator):
         total: How many the whole batch has.
 
     Example:
-        >>> whole = standard_normal((6, 2), torch.Generator().manual_seed(0))
+        >>> whole = paired_normal((6, 2), torch.Generator().manual_seed(0))
         >>> some = BatchGenerator()
         >>> _ = some.manual_seed(0)
         >>> some.rows, some.total = slice(4, 6), 6
-        >>> bool((standard_normal((2, 2), some) == whole[4:]).all())
+        >>> bool((paired_normal((2, 2), some) == whole[4:]).all())
         True
     """
 
@@ -26,17 +26,26 @@ class BatchGenerator(torch.Generator):
     total: int
 
 
-def standard_normal(
+def paired_normal(
     shape: Sequence[int],
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
 ) -> Tensor:
-    """Standard normal numbers, rows on the first axis of `shape`.
+    """Standard normal numbers for the rows of a batch, its second half the negatives of its first.
 
-    Those of a whole batch are drawn also where only some of its rows are wanted: generators cannot skip numbers.
+    A loss is a mean over rows, so whatever ties the numbers of two rows together, its expectation is the same. Opposite
+    numbers cost half as much to make, which is a good part of a training step, and gradients of means get less noisy.
+
+    Those of a whole batch are drawn also where only some of its rows are wanted: generators cannot skip numbers. They
+    are drawn in single precision whatever `dtype` is: noise needs no more, and four times as much time.
+
+    Example:
+        >>> paired_normal((4, 1), torch.Generator().manual_seed(0)).flatten()
+        tensor([ 1.5410, -0.2934, -1.5410,  0.2934])
     """
-    if not isinstance(generator, BatchGenerator):
-        return torch.randn(tuple(shape), generator=generator, dtype=dtype, device=device)
-    whole = (generator.total, *shape[1:])
-    return torch.randn(whole, generator=generator, dtype=dtype, device=device)[generator.rows]
+    shared = isinstance(generator, BatchGenerator)
+    total = generator.total if shared else shape[0]
+    half = torch.randn(((total + 1) // 2, *shape[1:]), generator=generator, device=device)
+    whole = torch.cat([half, -half])[:total]
+    return (whole[generator.rows] if shared else whole).to(dtype)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.randomness import standard_normal
+from equipoise.randomness import paired_normal
 
 
 @dataclass(frozen=True)
@@ -96,23 +96,27 @@ class LogNormalVariance(nn.Module):
         """Reparameterised draws of the variances, shape `(*shape, k)`."""
         return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
 
+    def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
+        """The same for the rows of a batch, whose noise is paired."""
+        return self.at(self.loc + self.std * _paired_like(self.loc, n, generator))
+
     @torch.no_grad()
     def draw_and_pull(
         self, n: int, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, float], None]]:
-        """`draw` without a graph, and the function that leaves gradients in the parameters' `.grad`, given those of
-        the draws and the weight of the KL in the loss (K2).
+        """`draw_rows` without a graph, and the function that leaves gradients in the parameters' `.grad`, given those
+        of the draws and the weight of the KL in the loss (K2).
         """
-        noise, std = _noise_like(self.loc, (n,), generator), self.std
-        growth = (self.loc + std * noise).exp_()  # dr / dρ
+        noise = _paired_like(self.loc, n, generator)
+        growth = torch.addcmul(self.loc, self.std, noise).exp_()  # dr / dρ
         return torch.where(self.learned, growth + self.floor, self.fixed), partial(self._pull, noise, growth)
 
     @torch.no_grad()
     def _pull(self, noise: Tensor, growth: Tensor, of_var: Tensor, kl_weight: float) -> None:
         of_rho, std = of_var * growth, self.std
         z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
-        of_loc = of_rho.sum(0) + z / self.prior_std * kl_weight
-        of_log_std = (of_rho * noise).sum(0) * std + (ratio.square() - 1.0) * kl_weight
+        of_loc = of_rho.sum(0).add_(z / self.prior_std, alpha=kl_weight)
+        of_log_std = torch.linalg.vecdot(of_rho, noise, dim=0).mul_(std).add_(ratio.square() - 1.0, alpha=kl_weight)
         self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
 
     def median(self) -> Float[Tensor, " k"]:
@@ -159,12 +163,16 @@ class GaussianOffset(nn.Module):
         """Reparameterised draws, shape `(*shape, m)`."""
         return self.at(_noise_like(self.loc, shape, generator))
 
+    def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n m"]:
+        """The same for the rows of a batch, whose noise is paired."""
+        return self.at(_paired_like(self.loc, n, generator))
+
     @torch.no_grad()
     def draw_and_pull(
         self, n: int, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "n m"], Callable[[Tensor, float], None]]:
         """As of a `LogNormalVariance` (K3)."""
-        noise = _noise_like(self.loc, (n,), generator)
+        noise = _paired_like(self.loc, n, generator)
         return self.at(noise), partial(self._pull, noise)
 
     @torch.no_grad()
@@ -183,7 +191,11 @@ class GaussianOffset(nn.Module):
 
 
 def _noise_like(loc: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Float[Tensor, "... k"]:
-    return standard_normal((*shape, len(loc)), generator, loc.dtype, loc.device)
+    return torch.randn((*shape, len(loc)), generator=generator, dtype=loc.dtype, device=loc.device)
+
+
+def _paired_like(loc: Tensor, n: int, generator: torch.Generator | None) -> Float[Tensor, "n k"]:
+    return paired_normal((n, len(loc)), generator, loc.dtype, loc.device)
 
 
 def tolerance_posterior(

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from joblib import Parallel, delayed
 from pydantic import BaseModel, ConfigDict, ValidationError
-from tqdm.auto import tqdm
 
 from equipoise.atomic import write_atomically
 from equipoise.cases import Case, CaseError, named_case
@@ -21,6 +19,7 @@ from equipoise.cases.case import SameTable, Table
 from equipoise.comparison.scoring import SCORES
 from equipoise.comparison.summary import Line, summarise
 from equipoise.comparison.trial import Trial, TrialResult
+from equipoise.fleet import Task, run_many
 from equipoise.job import Job
 from equipoise.methods.catalogue import IMPOSITIONS, Method, methods_named
 
@@ -112,7 +111,7 @@ def compare(
         methods: Names such as "vi+none" or "ensemble+learned"; "default" for the usual ones, "all" for all pairs.
         seeds: How many, or which; all methods share them, so that differences are paired.
         folder: Where everything is written, and from where a run that was cut short goes on; None writes nothing.
-        n_jobs: Processes of joblib, each with one thread.
+        n_jobs: Processes, each with one thread; a joblib backend for a cluster decides for itself (`fleet.py`).
         verbose: Show progress.
         command: What to note as the origin.
     """
@@ -176,20 +175,8 @@ def write_results(result: Comparison, folder: Path) -> None:
 
 def _run_all(trials: list[Trial], n_jobs: int, verbose: bool) -> list[TrialResult]:
     """Results in the order of the trials; each is on disk as soon as it is there."""
-    threads = 1 if n_jobs != 1 else None
-    numbered = (delayed(_numbered)(i, trial, threads) for i, trial in enumerate(trials))
-    found: dict[int, TrialResult] = {}
-    with tqdm(total=len(trials), desc="compare", unit="fit", disable=not verbose) as bar:
-        running: Any = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(numbered)
-        for i, result in running:
-            found[i] = result
-            bar.set_postfix_str(f"{result.case}: {result.method}, seed {result.seed}")
-            bar.update()
-    return [found[i] for i in range(len(trials))]
-
-
-def _numbered(i: int, trial: Trial, threads: int | None) -> tuple[int, TrialResult]:
-    return i, trial(threads)
+    named: dict[str, Task] = {f"{trial.case.name}: {trial.method.name}, seed {trial.seed}": trial for trial in trials}
+    return list(run_many(named, n_jobs, verbose).values())
 
 
 def _seeds_of(method: Method, seeds: list[int]) -> list[int]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from equipoise.atomic import write_atomically
 from equipoise.cases import Case, Split
 from equipoise.checkpoint import TrainingError
+from equipoise.fleet import Progress
 from equipoise.methods.catalogue import Method
 
 FORMAT = 1  # of what is kept; one more when methods or scores change their meaning
@@ -60,18 +61,16 @@ class Trial:
     seed: int
     folder: Path | None = None
 
-    def __call__(self, threads: int | None = None) -> TrialResult:
-        """The kept result, or a new one, which is kept."""
-        import torch
-
-        if threads is not None:
-            torch.set_num_threads(threads)
+    def __call__(self, progress: Progress | None = None) -> TrialResult:
+        """The kept result, or a new one, which is kept; `progress` is told at the end."""
         split = self.case.split(self.seed)
         fingerprint = self._fingerprint(split)
-        if (kept := self._read(fingerprint)) is not None:
-            return kept
-        result = self._run(split).model_copy(update={"fingerprint": fingerprint})
-        self._write(result)
+        result = self._read(fingerprint)
+        if result is None:
+            result = self._run(split).model_copy(update={"fingerprint": fingerprint})
+            self._write(result)
+        if progress is not None:
+            progress(1.0)
         return result
 
     def _run(self, split: Split) -> TrialResult:
