@@ -56,7 +56,11 @@ def row_answer(line, y, w, least):
     return Answer(mean, cov + np.einsum("d,di,dj->ij", weight, apart, apart), effective, False)
 
 
-def answers(p, Y, w=None, least=20):
-    """Every row of a predictive, in the user's units; `w` is `(n_y,)`, or None for the model's sensors."""
-    parts = handmade.components(p)
+def answers(p, Y, w=None, least=20, parts=None):
+    """Every row of a predictive, in the user's units; `w` is `(n_y,)`, or None for the model's sensors.
+
+    Args:
+        parts: `handmade.components(p)`, which take longest, if they are at hand.
+    """
+    parts = handmade.components(p) if parts is None else parts
     return [row_answer([line[i] for line in parts], Y[i], w, least) for i in range(len(Y))]

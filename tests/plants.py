@@ -5,6 +5,7 @@ N of the null space of the coefficients, and fits t to the measurements by weigh
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import mpmath
 import numpy as np
@@ -146,7 +147,7 @@ class Plant:
         C = self.C[np.ix_(balances, variables)]
         return Plant(C, self.b[balances], self.values[variables], V, self.tolerance[balances])
 
-    @property
+    @cached_property
     def constraint(self):
         return LinearConstraint(self.C, b=self.b)
 
@@ -190,24 +191,31 @@ def fitted(plant: Plant, bias: int | None = None, leak: int | None = None) -> Fi
         own = np.zeros((len(rows), 1))
         own[list(free[seen]).index(bias)] = 1.0
         design = np.hstack([design, np.linalg.solve(F, own)])
-    t, _, rank, _ = np.linalg.lstsq(design, np.linalg.solve(F, target), rcond=1e-11)
+    inverse, rank, blind = _inverted(design)
+    t = inverse @ np.linalg.solve(F, target)
     moves = np.hstack([N, np.zeros((len(N), design.shape[1] - N.shape[1]))])[: len(free)]
-    blind = scipy.linalg.null_space(design, rcond=1e-11)
     known = np.abs(moves @ blind).max(axis=1, initial=0.0) < 1e-7
     values, covariance = plant.values.copy(), np.zeros((n, n))
     values[free] = np.where(known, (start[: len(free)] + moves @ t), np.nan)
-    own = moves @ np.linalg.pinv(design, rcond=1e-11)
+    own = moves @ inverse
     covariance[np.ix_(free, free)] = own @ own.T
     missed = design @ t - np.linalg.solve(F, target)
     observable = np.ones(n, bool)
     observable[free] = known
     covariance[~observable] = covariance[:, ~observable] = np.nan
-    fit = Fit(values, covariance, float(missed @ missed), len(rows) - int(rank), observable)
+    fit = Fit(values, covariance, float(missed @ missed), len(rows) - rank, observable)
     if bias is None and leak is None:
         return fit
     row = np.eye(design.shape[1])[-1] if leak is None else N[-1]  # the error of interest comes last
-    size, own = (start[-1] if bias is None else 0.0) + row @ t, row @ np.linalg.pinv(design, rcond=1e-11)
+    size, own = (start[-1] if bias is None else 0.0) + row @ t, row @ inverse
     return replace(fit, size=float(size), size_std=float(np.linalg.norm(own)))
+
+
+def _inverted(design: np.ndarray) -> tuple[np.ndarray, int, np.ndarray]:
+    """Pseudo-inverse, rank, and a basis of what the design does not see."""
+    U, s, Vt = np.linalg.svd(design)
+    rank = int(np.count_nonzero(s > 1e-11 * s.max(initial=0.0)))
+    return (Vt[:rank].T / s[:rank]) @ U[:, :rank].T, rank, Vt[rank:].T
 
 
 def redundant(plant: Plant, j: int) -> bool:
@@ -259,8 +267,8 @@ def in_fifty_digits(plant: Plant) -> tuple[np.ndarray, np.ndarray, float]:
             K[n + k, n + k] = -(mpmath.mpf(float(plant.tolerance[k])) ** 2)
             for j in range(n):
                 K[n + k, j] = K[j, n + k] = C[k, j]
-        z = mpmath.lu_solve(K, right)
         inverse = K**-1
+        z = inverse * right
         moved = mpmath.matrix([z[j] for j in seen]) - x
         slack = [z[n + k] * mpmath.mpf(float(plant.tolerance[k])) for k in range(m)]
         statistic = (moved.T * weight * moved)[0] + mpmath.fsum(s * s for s in slack)

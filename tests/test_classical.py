@@ -118,9 +118,9 @@ def test_four_flows_come_out_as_openmodelica_prints_them():
 # Against the slow route
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(3))
 def test_every_quantity_is_that_of_a_fit_in_the_null_space(block):
-    for seed in range(25 * block, 25 * (block + 1)):
+    for seed in range(20 * block, 20 * (block + 1)):
         plant = varied(seed)
         result, fit = of(plant), plants.fitted(plant)
         np.testing.assert_allclose(result.values, fit.values, rtol=1e-9, atol=1e-9)
@@ -231,7 +231,7 @@ def test_a_plant_of_800_variables_is_that_of_the_textbook_formula():
 # What must not matter
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(seeds)
 def test_units_do_not_matter_over_twelve_decades(seed):
     plant, rng = varied(seed), np.random.default_rng(seed + 1)
@@ -244,7 +244,7 @@ def test_units_do_not_matter_over_twelve_decades(seed):
     np.testing.assert_allclose(other.residuals.before / c, one.residuals.before, rtol=1e-6)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(seeds)
 def test_the_order_of_variables_and_balances_does_not_matter(seed):
     plant, rng = varied(seed), np.random.default_rng(seed + 1)
@@ -256,7 +256,7 @@ def test_the_order_of_variables_and_balances_does_not_matter(seed):
     assert list(other.classes) == list(one.classes[variables])
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(seeds)
 def test_a_balance_that_follows_from_the_others_changes_nothing(seed):
     plant = plants.random_plant(seed, missing=seed % 4, exact=seed % 2)
@@ -279,7 +279,7 @@ def test_a_balance_that_follows_from_the_others_changes_nothing(seed):
 def test_rows_together_are_rows_one_by_one(seed):
     rng = np.random.default_rng(seed)
     plant = plants.random_plant(seed, exact=0)
-    table = plant.values + rng.standard_normal((5, plant.C.shape[1]))
+    table = plant.values + rng.standard_normal((4, plant.C.shape[1]))
     table[rng.random(table.shape) < 0.15] = np.nan
     std = np.exp(rng.standard_normal(table.shape)) if seed % 2 else plant.std
     std = np.where(rng.random(np.shape(std)) < 0.05, 0.0, std) if seed % 4 == 1 else std

@@ -36,7 +36,7 @@ def test_the_gross_error_of_the_heat_exchanger_is_taken_out_and_the_rest_is_in_o
 
 def test_taking_out_is_the_same_as_reconciling_without():
     found_any = 0
-    for seed in range(30):
+    for seed in range(24):
         plant = plants.random_plant(seed, n=10, m=5, missing=seed % 2, tolerant=seed % 3, exact=seed % 2)
         rng = np.random.default_rng(seed)
         values = plant.values + np.where(rng.random(10) < 0.25, 12 * plant.std, 0.0)
@@ -55,7 +55,7 @@ def test_taking_out_is_the_same_as_reconciling_without():
                 k = plant.constraint.index(suspect.candidate.name)
                 assert suspect.size == pytest.approx(without.residuals.after[k], rel=1e-6, abs=1e-8)
         found_any += len(found.suspects)
-    assert found_any > 20
+    assert found_any > 18
 
 
 def test_each_step_takes_the_largest_statistic_of_what_is_left():
@@ -110,19 +110,19 @@ def test_elimination_stops_for_one_of_five_reasons():
     assert vague.suspects == ()
 
 
-def test_a_table_is_worked_on_row_by_row(monkeypatch):
+def test_a_table_is_worked_on_row_by_row(monkeypatch, long_training):
     rng = np.random.default_rng(0)
     plant = plants.random_plant(2, n=10, m=5)
-    table = plant.values + rng.standard_normal((24, 10)) + np.where(rng.random((24, 10)) < 0.15, 15, 0.0) * plant.std
+    table = plant.values + rng.standard_normal((16, 10)) + np.where(rng.random((16, 10)) < 0.15, 15, 0.0) * plant.std
     table[rng.random(table.shape) < 0.03] = np.nan
-    for std in (plant.std, plant.std * np.exp(0.2 * rng.standard_normal((24, 10)))):
+    for std in (plant.std, plant.std * np.exp(0.2 * rng.standard_normal((16, 10)))):
         whole = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
         monkeypatch.setattr(elimination, "PIECE", 100)
         pieces = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
         assert names_of(pieces) == names_of(whole)
         order = [(s.row, s.step) for s in whole.suspects]
         assert order == sorted(order)
-        for i in range(24):
+        for i in range(16):
             alone = reconcile(table[i], np.broadcast_to(std, table.shape)[i], plant.constraint)
             alone = alone.serial_elimination(leaks=True)
             own = [s for s in whole.suspects if s.row == i]
@@ -130,7 +130,7 @@ def test_a_table_is_worked_on_row_by_row(monkeypatch):
             np.testing.assert_allclose([s.size for s in own], [s.size for s in alone.suspects], rtol=1e-7)
             assert whole.reasons[i] == alone.reasons[0]
             assert whole.statistic[i] == pytest.approx(alone.statistic[0], abs=1e-8)
-        assert len(whole.suspects) >= 8
+        assert len(whole.suspects) >= 6
 
 
 def test_a_table_can_be_reconciled_without_what_was_found_in_each_row():

@@ -40,14 +40,19 @@ def readings_of(p, spread=0.5, seed=0):
 # --- Against dense algebra, draw by draw ------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module", params=[handmade.COUPLED, handmade.DISJOINT], ids=["coupled", "disjoint"])
+def naive(request):
+    """A prediction, readings, and the prediction draw by draw."""
+    p = predicted(request.param, offset=([0.1] * len(request.param), [0.2] * len(request.param)))
+    return p, readings_of(p), handmade.components(p)
+
+
 @pytest.mark.parametrize("least", [0, 30, 1000])
 @pytest.mark.parametrize("std", [None, STD])
-@pytest.mark.parametrize("B", [handmade.COUPLED, handmade.DISJOINT])
-def test_the_answer_is_that_of_the_naive_mixture_or_of_its_moments(B, std, least):
-    p = predicted(B, offset=([0.1] * len(B), [0.2] * len(B)))
-    Y = readings_of(p)
+def test_the_answer_is_that_of_the_naive_mixture_or_of_its_moments(naive, std, least):
+    p, Y, parts = naive
     found = reconcile_with_model(p, Y, std, least_draws=least)
-    expected = by_hand.answers(p, Y, None if std is None else std**2, least)
+    expected = by_hand.answers(p, Y, None if std is None else std**2, least, parts)
     np.testing.assert_allclose(found.mean, [a.mean for a in expected], rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(found.std, [np.sqrt(np.diag(a.cov)) for a in expected], rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(found.covariance(), [a.cov for a in expected], rtol=1e-10, atol=1e-10)
@@ -90,6 +95,7 @@ def test_one_draw_is_classical_reconciliation_with_the_networks_word_as_one_more
     p = replace(p, X=p.X[[0, 1, 3]])
     (line,), c = handmade.components(p), p.standardizer.constraint
     same = np.hstack([np.eye(6), -np.eye(6)])
+    answers = [reconcile_with_model(p, Y, STD, least_draws=least) for least in (0, 20)]  # one draw is its own moments
     for i, component in enumerate(line):
         doubled = LinearConstraint(
             np.vstack([np.hstack([c.B, 0 * c.B]), same]), None, np.concatenate([component.target, np.zeros(6)])
@@ -100,8 +106,7 @@ def test_one_draw_is_classical_reconciliation_with_the_networks_word_as_one_more
             doubled,
             tolerance=np.concatenate([np.sqrt(component.r), np.zeros(6)]),
         )
-        for least in (0, 20):  # a mixture of one draw is its own moments
-            found = reconcile_with_model(p, Y, STD, least_draws=least)
+        for found in answers:
             np.testing.assert_allclose(found.mean[i], classical.values[:6], rtol=1e-9, atol=1e-9)
             np.testing.assert_allclose(found.std[i], classical.std[:6], rtol=1e-7, atol=1e-9)
 
@@ -109,16 +114,16 @@ def test_one_draw_is_classical_reconciliation_with_the_networks_word_as_one_more
 # --- Streaming --------------------------------------------------------------------------------------------------------
 
 
-def test_chunks_of_rows_change_nothing(monkeypatch):
-    p = predicted(rows=130, n_draws=34)
+def test_chunks_of_rows_change_nothing(monkeypatch, long_training):
+    p = predicted(rows=66, n_draws=34)
     Y = p.mean + 0.4 * np.random.default_rng(3).normal(size=p.mean.shape)
     whole = reconcile_with_model(p, Y, STD, least_draws=25)
     expected = whole.mean, whole.std, whole.covariance(), whole.sample(5, seed=1), whole.moved().sensors
     monkeypatch.setattr(predictive_module, "CACHE_BYTES", 1)
-    assert len(list(p._chunks())) == 3
+    assert len(list(p._chunks())) == 2
     again = reconcile_with_model(p, Y, STD, least_draws=25)
     found = again.mean, again.std, again.covariance(), again.sample(5, seed=1), again.moved().sensors
-    assert 0 < whole.gaussian.sum() < 130
+    assert 0 < whole.gaussian.sum() < 66
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
@@ -143,8 +148,9 @@ def test_draws_have_the_moments_of_the_answer_and_obey_exact_balances(least):
 def test_draws_depend_on_the_seed_alone():
     p = predicted()
     found = reconcile_with_model(p, readings_of(p), STD)
-    np.testing.assert_array_equal(found.sample(3, seed=1), found.sample(3, seed=1))
-    assert (found.sample(3, seed=1)[:, 0] != found.sample(3, seed=2)[:, 0]).all()
+    drawn = found.sample(3, seed=1)
+    np.testing.assert_array_equal(found.sample(3, seed=1), drawn)
+    assert (found.sample(3, seed=2)[:, 0] != drawn[:, 0]).all()
 
 
 @pytest.mark.parametrize("least", [0, 1000])
@@ -158,18 +164,24 @@ def test_means_obey_exact_balances_to_rounding_also_with_excellent_instruments(l
 # --- Calibration ------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def true():
+    """A prediction, true values from a random draw of each row, and readings of some of them."""
+    p, rng = predicted(rows=1000, n_draws=40, weight_std=0.12), np.random.default_rng(4)
+    truth = p.sample(40)[rng.integers(40, size=1000), np.arange(1000)]
+    Y = truth + STD * rng.normal(size=truth.shape)
+    Y[rng.random(Y.shape) < 0.3] = NAN
+    return p, truth, Y
+
+
 @pytest.mark.parametrize("weighted", [True, False])
-def test_errors_are_as_large_as_the_answer_says_when_the_model_is_true(weighted):
-    """Truth from a random draw of each row: the mean squared standardized error is 1 and 95 % lie inside.
+def test_errors_are_as_large_as_the_answer_says_when_the_model_is_true(true, weighted):
+    """The mean squared standardized error is 1 and 95 % lie inside.
 
     Bands are 4 standard errors, with the rows' own scatter; outputs of a row are not independent. The matched Gaussian
     is the best *linear* answer, so its mean squared error is right as well.
     """
-    p = predicted(rows=1000, n_draws=40, weight_std=0.12)
-    rng = np.random.default_rng(4)
-    truth = p.sample(40)[rng.integers(40, size=1000), np.arange(1000)]
-    Y = truth + STD * rng.normal(size=truth.shape)
-    Y[rng.random(Y.shape) < 0.3] = NAN
+    p, truth, Y = true
     found = reconcile_with_model(p, Y, STD, least_draws=0 if weighted else 1000)
     square = (((found.mean - truth) / found.std) ** 2).mean(1)
     inside = (np.abs(found.mean - truth) <= found.half_widths.after).mean(1)

@@ -59,7 +59,7 @@ def test_a_steady_bias_of_one_sigma_is_named_alone_with_its_size():
     assert abs(size - 0.1) < 1.5 * half < 0.1
 
 
-def test_without_gross_errors_hardly_any_table_names_somebody():
+def test_without_gross_errors_hardly_any_table_names_somebody(long_training):
     named = [bool(standing_out(log(rows=300, seed=seed))) for seed in range(100)]
     assert sum(named) <= 2  # 0.00135 of them, and twice that for the grain of small counts
 

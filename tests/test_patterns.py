@@ -39,7 +39,7 @@ def test_rows_that_are_all_alike_are_one_group_that_copies_nothing():
 
 
 @pytest.mark.parametrize("std_per_row", [False, True])
-def test_the_size_of_pieces_changes_nothing(monkeypatch, std_per_row):
+def test_the_size_of_pieces_changes_nothing(monkeypatch, long_training, std_per_row):
     rng = np.random.default_rng(0)
     table = rng.standard_normal((50, 9))
     table[rng.random(table.shape) < 0.05] = np.nan

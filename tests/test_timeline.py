@@ -33,11 +33,10 @@ def test_runs_of_a_long_table_have_the_extremes_of_their_rows(cuts):
     assert COLUMNS / 2 <= len(line.start) <= 2 * COLUMNS
     assert line.longest <= 4 * 30_011 / COLUMNS
     runs = np.split(np.arange(30_011), line.start[1:])
-    for k, run in enumerate(runs):
-        assert line.time[k] == run[0] + 1
-        np.testing.assert_allclose(line.excess[k], statistic[run].max() / 7.8147)
-        np.testing.assert_array_equal(line.lowest[k], np.fmin.reduce(moved[run], axis=0))
-        np.testing.assert_array_equal(line.highest[k], np.fmax.reduce(moved[run], axis=0))
+    np.testing.assert_array_equal(line.time, [run[0] + 1 for run in runs])
+    np.testing.assert_allclose(line.excess, [statistic[run].max() / 7.8147 for run in runs])
+    np.testing.assert_array_equal(line.lowest, [np.fmin.reduce(moved[run], axis=0) for run in runs])
+    np.testing.assert_array_equal(line.highest, [np.fmax.reduce(moved[run], axis=0) for run in runs])
 
 
 def test_times_are_those_of_the_first_row_of_a_run():

@@ -27,7 +27,7 @@ def predicted(tolerance=(0.0, 0.02, 0.0), rows=4, n_draws=1, sensor=None, **sett
 
 
 def band(share, rows):
-    """Half-width of the interval that holds a binomial share with probability 0.9999."""
+    """Half-width of the interval that holds a binomial share with probability 0.9999: 2.2 % for 5 % of 1500 rows."""
     return scipy.stats.norm.isf(0.5e-4) * np.sqrt(share * (1 - share) / rows)
 
 
@@ -42,16 +42,16 @@ def simulated(p, seed=0):
 
 
 def test_without_gross_errors_alarms_come_at_their_level():
-    p = predicted(rows=2000)
+    p = predicted(rows=1500)
     _, Y = simulated(p)
     Y[::2, 3] = NAN
     found = reconcile_with_model(p, Y, STD)
     overall = found.global_test()
-    assert abs(overall.alarm.mean() - 0.05) < band(0.05, 2000)
+    assert abs(overall.alarm.mean() - 0.05) < band(0.05, 1500)
     np.testing.assert_array_equal(np.unique(overall.degrees_of_freedom), [5, 6])
     each = found.measurement_test(correction=None)
-    assert (np.abs(each.alarms[1::2].mean(0) - 0.05) < band(0.05, 1000)).all()
-    assert found.measurement_test().alarms.any(1).mean() < 0.05 + band(0.05, 2000)
+    assert (np.abs(each.alarms[1::2].mean(0) - 0.05) < band(0.05, 750)).all()
+    assert found.measurement_test().alarms.any(1).mean() < 0.05 + band(0.05, 1500)
     assert np.isnan(each.statistic[::2, 3]).all()
 
 
@@ -60,13 +60,13 @@ def test_the_statistics_are_those_of_the_innovation_with_its_dense_covariance():
     Y = p.mean + np.random.default_rng(1).normal(size=p.mean.shape)
     Y[0, 2] = NAN
     found, S = reconcile_with_model(p, Y, STD), p.covariance() + np.diag(STD**2)
-    z, size_std = found.measurement_test().statistic, found.measurement_test().size_std
+    test = found.measurement_test()
     for i in range(4):
         seen = ~np.isnan(Y[i])
         inverse, told = np.linalg.inv(S[i][np.ix_(seen, seen)]), (Y[i] - p.mean[i])[seen]
-        np.testing.assert_allclose(found.global_test().statistic[i], told @ inverse @ told, rtol=1e-9)
-        np.testing.assert_allclose(z[i, seen], inverse @ told / np.sqrt(np.diag(inverse)), rtol=1e-9)
-        np.testing.assert_allclose(size_std[i, seen], 1 / np.sqrt(np.diag(inverse)), rtol=1e-9)
+        np.testing.assert_allclose(found.statistic[i], told @ inverse @ told, rtol=1e-9)
+        np.testing.assert_allclose(test.statistic[i, seen], inverse @ told / np.sqrt(np.diag(inverse)), rtol=1e-9)
+        np.testing.assert_allclose(test.size_std[i, seen], 1 / np.sqrt(np.diag(inverse)), rtol=1e-9)
 
 
 def test_values_statistic_and_threshold_have_the_names_of_a_classical_reconciliation():
@@ -91,7 +91,7 @@ def test_readings_whose_only_sensor_is_tested_twice_count_once():
 
 
 def test_a_biased_sensor_is_found_with_its_size():
-    p = predicted(rows=2000, log_var=-4.0)
+    p = predicted(rows=1000, log_var=-4.0)
     _, Y = simulated(p)
     Y[:, 4] += 2.0
     test = reconcile_with_model(p, Y, STD).measurement_test()
@@ -128,7 +128,7 @@ def _moved(constraint, k, leak):
 
 @pytest.fixture(scope="module")
 def cell():
-    """A model of the study, and test rows of it: inputs, true outputs, standard deviations; each row twice."""
+    """A model of the study, and test rows of it: inputs, true outputs, standard deviations; all rows twice."""
     model, table = eq.load(MODELS / "cell.safetensors"), pd.read_csv(MODELS / "cell.csv")
     table = pd.concat([table] * 2, ignore_index=True)
     outputs = list(model.output_names_)
@@ -146,6 +146,7 @@ def readings(cell):
 def test_a_voltage_sensor_of_the_cell_that_lies_by_five_sigma_is_found_and_can_be_done_without(cell, readings):
     """Standard deviations are those that the model learned."""
     model, X, truth, std = cell
+    X, truth, std, readings = (table[: len(table) // 2] for table in (X, truth, std, readings))
     lying = readings.assign(**{"V [V]": readings["V [V]"] + 5 * std["V [V]"]})
     found = model.reconcile(X, lying)
     test = found.measurement_test()

@@ -1,7 +1,11 @@
 """`equipoise reconcile`: what Python says of every row, in pieces, with names of its own; or one sentence why not."""
 
+import contextlib
 import gzip
+import io
 import re
+from dataclasses import dataclass
+from pathlib import Path
 
 import handmade_plant
 import numpy as np
@@ -37,8 +41,26 @@ def reconciled(folder):
     return run
 
 
-@pytest.fixture
-def expected(folder):
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """Of one run with everything: the folder, the table that it wrote, cells as they stand, and what it said."""
+    folder, screen = tmp_path_factory.mktemp("usual"), io.StringIO()
+    handmade_plant.write(folder)
+    options = ["-o", "out.csv", "--report", "plant.html", "--time", "when"]
+    with contextlib.chdir(folder), contextlib.redirect_stdout(screen):
+        assert main(["reconcile", "plant.toml", "plant.csv", *options]) == 0
+    return Usual(folder, pd.read_csv(folder / "out.csv", dtype=str), screen.getvalue())
+
+
+@dataclass(frozen=True)
+class Usual:
+    folder: Path
+    table: pd.DataFrame
+    said: str
+
+
+@pytest.fixture(scope="module")
+def expected():
     """The same with Python."""
     table = plant().assign(**{"loss [kg/s]": np.nan})
     constraint = eq.LinearConstraint.from_equations(
@@ -56,8 +78,8 @@ def numbers(table, suffix, names=VARIABLES):
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_row_has_what_python_says_of_it(reconciled, expected):
-    table = reconciled()
+def test_every_row_has_what_python_says_of_it(usual, expected):
+    table = usual.table
     np.testing.assert_allclose(numbers(table, "reconciled"), expected.values, rtol=1e-12)
     np.testing.assert_allclose(numbers(table, "half-width"), expected.half_widths.after, rtol=1e-12)
     np.testing.assert_allclose(numbers(table, "adjustment"), expected.adjustments, atol=1e-12)
@@ -68,31 +90,28 @@ def test_every_row_has_what_python_says_of_it(reconciled, expected):
     assert list(table["suspect"].fillna("")) == [name or "" for name in test.suspect]
 
 
-def test_a_table_with_decimal_commas_is_written_so_that_it_can_be_read_again(reconciled):
-    before = numbers(reconciled(), "reconciled")
+def test_a_table_with_decimal_commas_is_written_so_that_it_can_be_read_again(reconciled, usual):
     plant().to_csv("plant.csv", index=False, sep=";", decimal=",")
-    np.testing.assert_array_equal(numbers(reconciled(), "reconciled"), before)
+    np.testing.assert_array_equal(numbers(reconciled(), "reconciled"), numbers(usual.table, "reconciled"))
     np.testing.assert_array_equal(tables.read("out.csv")[list(STD)], plant()[list(STD)])
 
 
-def test_reconciled_values_obey_the_balances(reconciled):
-    table = reconciled()
-    feed, top, bottom, gas, oil, loss = numbers(table, "reconciled").T
-    np.testing.assert_allclose(feed + table["dose [kg/s]"].astype(float), top + bottom, atol=1e-12)
+def test_reconciled_values_obey_the_balances(usual):
+    feed, top, bottom, gas, oil, loss = numbers(usual.table, "reconciled").T
+    np.testing.assert_allclose(feed + usual.table["dose [kg/s]"].astype(float), top + bottom, atol=1e-12)
     np.testing.assert_allclose(bottom, gas + oil, atol=1e-12)
     np.testing.assert_allclose(loss, 0.01 * oil, atol=1e-12)
 
 
-def test_the_lying_meter_is_the_suspect_in_its_rows_with_the_size_of_its_lie(reconciled):
-    table = reconciled()
-    lying = table[FIRST:LAST]
+def test_the_lying_meter_is_the_suspect_in_its_rows_with_the_size_of_its_lie(usual):
+    lying = usual.table[FIRST:LAST]
     suspected = lying["suspect"] == LIAR
     assert suspected.mean() > 0.95
     sizes, half = (lying.loc[suspected, name].astype(float) for name in ("suspect error", "suspect error half-width"))
     assert abs(sizes.mean() - LIE) < 0.03
     assert ((sizes - LIE).abs() < half).mean() > 0.85
     assert set(lying.loc[suspected, "suspect kind"]) == {"sensor"}
-    honest = table.drop(lying.index)
+    honest = usual.table.drop(lying.index)
     assert (honest["global alarm"] == "True").mean() < 0.1
     assert honest["suspect"].notna().mean() < 0.1
 
@@ -174,35 +193,32 @@ def test_the_table_keeps_its_columns_as_they_stand(reconciled, folder):
     assert np.isnan(float(table["oil [kg/s] adjustment"][3]))
 
 
-def test_the_table_of_the_job_is_taken_unless_another_one_is_named(reconciled, folder):
-    named = reconciled().to_csv()
+def test_the_table_of_the_job_is_taken_unless_another_one_is_named(folder, usual):
     assert main(["reconcile", "plant.toml", "-o", "other.csv"]) == 0
-    assert pd.read_csv("other.csv", dtype=str).to_csv() == named
+    assert Path("other.csv").read_bytes() == (usual.folder / "out.csv").read_bytes()
 
 
-def test_packed_and_other_kinds_of_tables_are_read_and_written(reconciled, monkeypatch):
-    table = reconciled()
+def test_packed_and_other_kinds_of_tables_are_read_and_written(folder, usual, monkeypatch):
     with gzip.open("plant.tsv.gz", "wt") as file:
         plant().to_csv(file, index=False, sep="\t")
     monkeypatch.setattr(measured, "CHUNK", 50)
     monkeypatch.setattr(measured, "FEWEST", 1)
     assert main(["reconcile", "plant.toml", "plant.tsv.gz", "-o", "out.parquet"]) == 0  # the first piece has no suspect
     stored = pd.read_parquet("out.parquet")
-    assert list(stored["suspect"].fillna("")) == list(table["suspect"].fillna(""))
-    np.testing.assert_allclose(numbers(stored, "reconciled"), numbers(table, "reconciled"), rtol=1e-12)
+    assert list(stored["suspect"].fillna("")) == list(usual.table["suspect"].fillna(""))
+    np.testing.assert_allclose(numbers(stored, "reconciled"), numbers(usual.table, "reconciled"), rtol=1e-12)
     assert main(["reconcile", "plant.toml", "out.parquet", "-o", "again.csv"]) == 2  # results have the names of results
 
 
-def test_screen_and_page_say_who_lies_what_is_calculated_and_what_it_was_made_from(reconciled, folder, capsys):
-    reconciled("--report", "plant.html", "--time", "when")
-    out = capsys.readouterr().out
+def test_screen_and_page_say_who_lies_what_is_calculated_and_what_it_was_made_from(usual):
+    out = usual.said
     assert re.search(r"bottom \[kg/s\] +measured redundant +240 +\S+ +0\.098 +\S+ +\S+ +\d+ +\d+ +0\.\d+ ± 0\.\d+", out)
     assert re.search(r"loss \[kg/s\] +unmeasured observable +0 +– +– ", out)
     assert re.search(r"still +kg/s +0 +0\.\d+ +0\.\d+ +\d+ +0 +–", out)
     assert "Sensor 'bottom [kg/s]' is the suspect in " in out
     assert "Calculated from the others where not measured: 'loss [kg/s]'." in out
     assert re.search(r"\nout.csv: 240 rows\nplant.html: 0\.\d MB\n$", out)
-    page = (folder / "plant.html").read_text("utf-8")
+    page = (usual.folder / "plant.html").read_text("utf-8")
     assert "Sensor &#39;bottom [kg/s]&#39; is the suspect in" in page
     assert "<title>plant: measured and reconciled</title>" in page
     assert "bottom = gas + oil" in page
@@ -314,7 +330,13 @@ def test_options_that_cannot_be_used_are_refused(refused, options, message):
     assert message in refused("reconcile", "plant.toml", "plant.csv", *options)
 
 
-def test_a_report_that_cannot_be_written_leaves_no_table(folder, refused):
+@pytest.fixture
+def undrawn(monkeypatch):
+    """A page takes longer than all the rest, and nobody looks at it."""
+    monkeypatch.setattr(reconcile, "_page", lambda *_: b"a page")
+
+
+def test_a_report_that_cannot_be_written_leaves_no_table(folder, refused, undrawn):
     name = 250 * "r" + ".html"  # longer than a file system takes, with the name of its part
     sentence = refused("reconcile", "plant.toml", "plant.csv", "-o", "out.csv", "--report", name)
     assert f"--report must be a file that can be written, but got '{name}'" in sentence
@@ -331,7 +353,7 @@ def test_rows_that_cannot_be_tested_have_no_statistic_and_no_alarm(reconciled):
 
 
 @pytest.mark.parametrize("stage", ["_beside", "_page", "_write_page"])
-def test_ctrl_c_leaves_earlier_results_as_they_were(folder, monkeypatch, stage):
+def test_ctrl_c_leaves_earlier_results_as_they_were(folder, undrawn, monkeypatch, stage):
     for name in ("out.csv", "plant.html"):
         (folder / name).write_text("of an earlier run")
     before = contents(folder)

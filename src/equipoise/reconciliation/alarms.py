@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +165,11 @@ class GrossErrorTest:
         """Name of the candidate with the largest |z| of a row, if that is an alarm; None otherwise, shape `(rows,)`."""
         names = np.array([*(candidate.name for candidate in self.candidates), None], dtype=object)
         return self._given(names[self.worst])
+
+    def of_rows(self, rows: slice) -> GrossErrorTest:
+        """The same test of some rows of the table."""
+        parts = {name: getattr(self, name)[rows] for name in ("z", "std", "limit", "least", "labels")}
+        return replace(self, **parts, single=False)
 
     def to_frame(self) -> pd.DataFrame:
         """One line for each candidate of one row, or for each alarm in a table."""

@@ -37,12 +37,9 @@ def figure(log: Logbook, sensors: int = 3) -> Figure:
 
 def most_suspect(log: Logbook, most: int) -> list[str]:
     """The measured variables that were the suspect most often, or gave alarm; of others, those adjusted most."""
-    count, moved = len(log.variables), log.tally.adjustments
-    order = sorted(
-        np.flatnonzero(moved.count > 0),
-        key=lambda j: (-log.tally.errors.count[:count][j], -log.tally.flagged[:count][j], -_in_stds(log)[j]),
-    )
-    return [log.variables[j] for j in order[:most]]
+    count, tally = len(log.variables), log.tally
+    order = np.lexsort((-_in_stds(log), -tally.flagged[:count], -tally.errors.count[:count]))  # the last counts first
+    return [log.variables[j] for j in order if tally.adjustments.count[j] > 0][:most]
 
 
 def draw_statistic(ax: Axes, log: Logbook) -> None:

@@ -15,7 +15,7 @@ from equipoise.reconciliation.moments import Moments
 
 Array = NDArray[np.float64]
 WIDTH, BINS = 0.1, 80  # of what z had to exceed, from 0 on; the last bin is open
-HALVINGS = 50
+HALVINGS = 40  # of an interval: to a part in 10¹² of it
 MOST_FALSE = 0.5  # of the rows may be taken for false alarms
 
 
@@ -113,19 +113,25 @@ class Selected:
             low, high = np.where(above, low, middle), np.where(above, middle, high)
         return (low + high) / 2
 
+    @cached_property
+    def _needed(self) -> tuple[Array, Array]:
+        """What |z| had to exceed, the mean of each bin that has rows, and the share of a candidate's rows in it."""
+        used = self.least.any(axis=0)
+        least = self.least[:, used]
+        return self.total[:, used] / np.maximum(least, 1), least / np.maximum(self.count, 1)[:, None]
+
     def _wrong(self, shift: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
         """Expected share of rows in which z has not the sign of δ."""
-        t, d = self.total / np.maximum(self.least, 1), shift[:, None]
-        share = ndtr(-d - t) / (ndtr(d - t) + ndtr(-d - t))
-        return (self.least * share).sum(axis=1) / np.maximum(self.count, 1)
+        (t, share), d = self._needed, shift[:, None]
+        below = ndtr(-d - t)
+        return (share * below / (ndtr(d - t) + below)).sum(axis=1)
 
     def _excess(self, shift: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
-        """By how much the mean of z is expected to exceed δ ≥ 0, with the mean of each bin."""
-        t, d = self.total / np.maximum(self.least, 1), shift[:, None]
+        """By how much the mean of z is expected to exceed δ ≥ 0."""
+        (t, share), d = self._needed, shift[:, None]
         kept = ndtr(d - t) + ndtr(-d - t)
         density = np.exp(-np.square(t - d) / 2) - np.exp(-np.square(t + d) / 2)
-        excess = density / np.sqrt(2 * np.pi) / kept
-        return (self.least * excess).sum(axis=1) / np.maximum(self.count, 1)
+        return (share * density / kept).sum(axis=1) / np.sqrt(2 * np.pi)
 
     def _slope(self, shift: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
         """How fast E[z] grows with δ: the variance of z in rows that were chosen so."""

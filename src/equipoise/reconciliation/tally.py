@@ -138,7 +138,7 @@ def _of_rows(account: Account, statistic: Array, threshold: Array, rows: slice) 
     statistic, threshold, moved = statistic[rows], threshold[rows], found - values
     before, after = (std if std.ndim == 1 else std[rows] for std in (account.std_before, account.std_after))
     before = np.where(~np.isnan(values) & np.isfinite(before), before, np.nan)
-    test, time = _some(account.test, rows), None if account.time is None else np.asarray(account.time)[rows]
+    test, time = account.test.of_rows(rows), None if account.time is None else np.asarray(account.time)[rows]
     return Tally(
         len(values),
         int(np.count_nonzero(~np.isnan(threshold))),
@@ -158,12 +158,6 @@ def _of_rows(account: Account, statistic: Array, threshold: Array, rows: slice) 
         _worst(test, statistic, threshold, time),
         Timeline.of(statistic, threshold, moved, time),
     )
-
-
-def _some(test: GrossErrorTest, rows: slice) -> GrossErrorTest:
-    """The test of some rows."""
-    parts = {name: getattr(test, name)[rows] for name in ("z", "std", "limit", "least", "labels")}
-    return replace(test, **parts, single=False)
 
 
 def _alike(test: GrossErrorTest) -> NDArray[np.intp]:

@@ -98,10 +98,13 @@ class ModelReconciliation:
         """The reconciled values: another name of `mean`."""
         return self.mean
 
-    @property
+    @cached_property
     def statistic(self) -> Array:
-        """Of the global test, shape `(rows,)`."""
-        return self.global_test().statistic
+        """Of the global test, shape `(rows,)` (R15)."""
+        statistic = np.empty(len(self.readings.values))
+        for rows, whitened, _ in self._directed(leaks=False):
+            statistic[rows] = np.square(whitened).sum(axis=1)  # R15
+        return statistic
 
     @property
     def threshold(self) -> Array:
@@ -175,11 +178,8 @@ class ModelReconciliation:
         Args:
             level: Confidence level; that of the reconciliation if left out.
         """
-        statistic = np.empty(len(self.readings.values))
-        for rows, whitened, _ in self._directed(leaks=False):
-            statistic[rows] = np.square(whitened).sum(axis=1)  # R15
         level = self.level if level is None else checked_level(level)
-        return GlobalTest(statistic, self.readings.seen.sum(axis=1), level, self.readings.labels)
+        return GlobalTest(self.statistic, self.readings.seen.sum(axis=1), level, self.readings.labels)
 
     def measurement_test(self, level: Any = None, correction: Any = "sidak") -> GrossErrorTest:
         """Which sensor lies? One test for each reading, with the estimated bias (R15).
