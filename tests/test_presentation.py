@@ -8,8 +8,8 @@ from handmade_results import example
 from test_figures import made_up_arrays
 
 from equipoise.battery import figures
+from equipoise.battery.claims import CLAIMS
 from equipoise.battery.presentation import answer, present, report
-from equipoise.battery.published import CLAIMS
 from equipoise.battery.results import MODELS, Results, ResultsError, write
 
 DRAWN_FROM_ARRAYS = {

@@ -7,8 +7,9 @@ import pytest
 from handmade_results import example
 
 from equipoise.battery import KEYS, tabulation
-from equipoise.battery.published import CLAIMS, NAMES, PRINTED
-from equipoise.battery.results import HEATS, MODELS, VOLTAGES
+from equipoise.battery.claims import CLAIMS
+from equipoise.battery.published import PRINTED
+from equipoise.battery.results import HEATS, MODELS, NAMES, VOLTAGES
 from equipoise.report import number, plus_minus
 
 ONE, THREE = [example()], [example(seed) for seed in range(3)]

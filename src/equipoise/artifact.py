@@ -290,12 +290,16 @@ def _rebuilt(description: Description, tensors: dict[str, Tensor]) -> Constraine
 
 def _network(model: ConstrainedBNNRegressor, state: dict[str, Tensor], X: Array, Y: Array) -> ConstrainedBNN:
     """What `fit` builds, from a row of zeros: all that it takes from data is in the state."""
+    from equipoise.preparation import Prepared
+
     balances = model.tolerances_["kind"] if len(model.tolerances_) else ()
     obeyed = np.array([kind == "exact to rounding" for kind in balances], dtype=bool)
     sensors = list(model.sensor_std_["kind"])
     sensor_std = np.array([np.nan if kind == "learned" else 1.0 for kind in sensors])
     has_sensors = not {"learned", "given"}.isdisjoint(sensors)
-    network = model._build(X, Y, obeyed, sensor_std if has_sensors else None, float(np.finfo(float).eps))
+    precision, standardizer = float(np.finfo(float).eps), model.standardizer_
+    data = Prepared(X, Y, precision, standardizer, obeyed, sensor_std if has_sensors else None)
+    network = model._build(data)
     network.load_state_dict(state)
     return network.eval()
 

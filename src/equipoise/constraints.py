@@ -7,7 +7,7 @@ table, in the user's units. A constraint is a checked value: its rows are finite
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,25 +16,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from equipoise.dependence import find_dependence, leftover
-from equipoise.equations import (
-    EquationError,
-    LinearEquation,
-    column_unit,
-    did_you_mean,
-    format_equation,
-    parse_equation,
-    quoted_list,
-)
+from equipoise.coefficients import Coefficients, ConstraintError, FloatArray, Names, Numbers, read_equations, rows_of
+from equipoise.equations import did_you_mean, quoted_list
+from equipoise.soundness import check
 
-FloatArray = NDArray[np.float64]
-# Loose on purpose: what does not convert to floats, or is no text, is refused with a message that says where it stands.
-Numbers = Any
-Names = Iterable[Any]
-
-
-class ConstraintError(ValueError):
-    """Balances that are not usable as a constraint, or data that do not fit them."""
+__all__ = ["ConstraintError", "LinearConstraint", "connected_rows"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -81,29 +67,15 @@ class LinearConstraint:
         known: Names = (),
         units: Names | None = None,
     ):
-        B = _matrix("B", B, "(balances, outputs)")
-        m, n_y = B.shape
-        names = _names("names", (f"balance {k}" for k in range(m)) if names is None else names)
-        outputs = _names("outputs", (f"y{j}" for j in range(n_y)) if outputs is None else outputs)
-        known = _names("known", known)
-        inputs = None if inputs is None else _names("inputs", inputs)
-        width = len(inputs or ()) + len(known)
-        A = np.zeros((m, width)) if A is None else _matrix("A", A, "(balances, inputs and known columns)")
-        inputs = tuple(f"x{j}" for j in range(A.shape[1] - len(known))) if inputs is None else inputs
-        b = np.zeros(m) if b is None else _numbers("b", b)
-        vars(self).update(A=A + 0.0, B=B + 0.0, b=b + 0.0, names=names, inputs=inputs, known=known, outputs=outputs)
-        _check(self)
-        vars(self).update(units=_units(self, units), equations=tuple(map(self._text, range(m))))
+        given = Coefficients.given(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
+        check(given)
+        texts = tuple(map(given.text, range(len(given.names))))
+        vars(self).update(vars(given), units=_units(given, units), equations=texts)
         self.__setstate__(vars(self))
 
     @classmethod
     def from_equations(
-        cls,
-        equations: str | Names | Mapping[str, Any],
-        *,
-        inputs: Names = (),
-        outputs: Names,
-        known: Names = (),
+        cls, equations: str | Names | Mapping[str, Any], *, inputs: Names = (), outputs: Names, known: Names = ()
     ) -> LinearConstraint:
         """Read balances from text (see `parse_equation`).
 
@@ -118,16 +90,9 @@ class LinearConstraint:
             >>> balances.A, balances.B, balances.b
             (array([[1.]]), array([[-1., -1.]]), array([-1.]))
         """
-        named = _named_texts(equations)
-        inputs, known, outputs = _names("inputs", inputs), _names("known", known), _names("outputs", outputs)
-        _check_unique_columns(inputs, known, outputs)
-        order = inputs + known + outputs
-        parsed = [_parsed(name, text, order) for name, text in named]
-        table = np.array([[row.coefficients.get(column, 0.0) for column in order] for row in parsed])
-        A, B = np.split(table, [len(inputs + known)], axis=1)
-        b = [-row.constant for row in parsed]
-        constraint = cls(B, A, b, names=[n for n, _ in named], inputs=inputs, outputs=outputs, known=known)
-        vars(constraint).update(equations=tuple(row.text for row in parsed))
+        read, texts = read_equations(equations, inputs=inputs, outputs=outputs, known=known)
+        constraint = cls(**vars(read))
+        vars(constraint).update(equations=texts)
         return constraint
 
     @property
@@ -166,7 +131,7 @@ class LinearConstraint:
             array([[2.5],
                    [4.5]])
         """
-        return self.b - _combined(self.A, _rows("X", X, self.columns))
+        return self.b - _combined(self.A, rows_of("X", X, self.columns))
 
     def residual(self, X: Numbers, Y: Numbers) -> FloatArray:
         """By how much rows of data miss each balance, shape `(..., m)`::
@@ -208,7 +173,7 @@ class LinearConstraint:
             >>> LinearConstraint([[3, 4, 0], [0, 0, 2]]).scale([1.0, 1.0, 0.0])
             array([5., 2.])
         """
-        s = _rows("output_std", output_std, self.outputs)
+        s = rows_of("output_std", output_std, self.outputs)
         rule = "output_std must hold one finite standard deviation ≥ 0 per output"
         if s.ndim != 1:
             raise ConstraintError(f"{rule}, but got shape {s.shape}. Give shape ({self.n_outputs},).")
@@ -292,11 +257,8 @@ class LinearConstraint:
         label = ("" if name == text else repr(name)) + (f" [{unit}]" if unit else "")
         return f"{label}: {text}".removeprefix(": ").lstrip()
 
-    def _text(self, row: int) -> str:
-        return format_equation(_entries(self, row), constant=-self.b[row])
-
     def _data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
-        x, y = _rows("X", X, self.columns), _rows("Y", Y, self.outputs)
+        x, y = rows_of("X", X, self.columns), rows_of("Y", Y, self.outputs)
         try:
             np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
         except ValueError:
@@ -320,82 +282,14 @@ def connected_rows(pattern: NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(np.flatnonzero(label == k).tolist()) for k in range(count))
 
 
-def _numbers(argument: str, values: Numbers) -> FloatArray:
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind in "biufO":
-            return array.astype(np.float64, copy=False, order="C")
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        pass
-    got = f"{type(values).__name__} {reprlib.repr(values)}"
-    raise ConstraintError(f"{argument} must be a dense array of real numbers, but got {got}. Convert it to floats.")
-
-
-def _matrix(argument: str, values: Numbers, axes: str) -> FloatArray:
-    array = _numbers(argument, values)
-    if array.ndim != 2:
-        advice = f"Write {argument}=[[...]], with one inner list per balance"
-        raise ConstraintError(f"{argument} must have shape {axes}, but got shape {array.shape}. {advice}.")
-    return array
-
-
-def _rows(argument: str, values: Numbers, columns: tuple[str, ...]) -> FloatArray:
-    array = _numbers(argument, values)
-    if array.shape[-1:] != (len(columns),):
-        rule = f"{argument} must have {len(columns)} columns ({quoted_list(columns)})"
-        raise ConstraintError(f"{rule}, but got shape {array.shape}. Give these columns in this order.")
-    return array
-
-
-def _names(argument: str, values: Names) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise ConstraintError(f"{argument} must be a list of names, but got the text {values!r}. Write [{values!r}].")
-    names = tuple(values)
-    for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise ConstraintError(f"{argument} must hold non-empty text only, but got {name!r}. Give it a name.")
-    return tuple(map(str, names))
-
-
-def _named_texts(equations: str | Names | Mapping[str, Any]) -> list[tuple[str, str]]:
-    texts = [equations] if isinstance(equations, str) else equations
-    named = dict(equations).items() if isinstance(equations, Mapping) else [(text, text) for text in texts]
-    for name, text in named:
-        if not isinstance(text, str):
-            raise ConstraintError(f"equations must hold text, but got {text!r} for {name!r}. Write 'a = b + c'.")
-    if not named:
-        raise ConstraintError("equations must hold at least one balance, but got none. Use None for no constraint.")
-    names = _names("equations", [name for name, _ in named])
-    return [(name.strip(), text) for name, (_, text) in zip(names, named, strict=True)]
-
-
-def _parsed(name: str, text: str, columns: Sequence[str]) -> LinearEquation:
-    try:
-        return parse_equation(text, columns)
-    except EquationError as error:
-        raise EquationError(str(error) if name == text.strip() else f"Balance {name!r}: {error}") from None
-
-
-def _entries(constraint: LinearConstraint, row: int) -> dict[str, float]:
-    """Non-zero coefficients of one balance by column, outputs first."""
-    columns = constraint.outputs + constraint.columns
-    values = np.concatenate([constraint.B[row], constraint.A[row]])
-    return {columns[j]: float(values[j]) for j in np.flatnonzero(values)}
-
-
-def _units(constraint: LinearConstraint, units: Names | None) -> tuple[str | None, ...]:
+def _units(balances: Coefficients, units: Names | None) -> tuple[str | None, ...]:
     if units is None:
-        return tuple(_agreed_unit(_entries(constraint, row)) for row in range(constraint.n_balances))
+        return tuple(map(balances.unit, range(len(balances.names))))
     given = (units,) if isinstance(units, str) else tuple(units)
-    if len(given) != constraint.n_balances or not all(isinstance(unit, str | None) for unit in given):
-        rule = f"units must hold one text or None for each of {quoted_list(constraint.names)}"
+    if len(given) != len(balances.names) or not all(isinstance(unit, str | None) for unit in given):
+        rule = f"units must hold one text or None for each of {quoted_list(balances.names)}"
         raise ConstraintError(f"{rule}, but got {units!r}. Leave units out to read them from column names.")
     return given
-
-
-def _agreed_unit(coefficients: Mapping[str, float]) -> str | None:
-    units = {column_unit(name) for name, c in coefficients.items() if abs(c) == 1} - {None}
-    return units.pop() if len(units) == 1 else None
 
 
 def _combined(coefficients: FloatArray, values: FloatArray) -> FloatArray:
@@ -405,79 +299,3 @@ def _combined(coefficients: FloatArray, values: FloatArray) -> FloatArray:
         return values @ coefficients.T
     total = np.where(missing, 0.0, values) @ coefficients.T
     return np.where(missing.astype(float) @ (coefficients != 0).T > 0, np.nan, total)
-
-
-def _check(constraint: LinearConstraint) -> None:
-    """Raise unless the parts fit together and the balances are usable."""
-    _check_unique_columns(constraint.inputs, constraint.known, constraint.outputs)
-    _check_shapes(constraint)
-    for k, name in enumerate(constraint.names):
-        if constraint.names.index(name) < k:
-            raise ConstraintError(f"Names of balances must be unique, but got {name!r} twice. Rename or drop one.")
-        _check_row(constraint, k)
-    _check_independent(constraint)
-
-
-def _check_unique_columns(inputs: tuple[str, ...], known: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-    seen: dict[str, str] = {}
-    for role, names in (("inputs", inputs), ("known", known), ("outputs", outputs)):
-        for name in names:
-            if name in seen:
-                where = f"twice in {role}" if seen[name] == role else f"in {seen[name]} and in {role}"
-                raise ConstraintError(
-                    f"Columns must have one place each, but got {name!r} {where}. Remove one of them."
-                )
-            seen[name] = role
-
-
-def _check_shapes(constraint: LinearConstraint) -> None:
-    m, n_columns, n_y = len(constraint.B), constraint.n_columns, constraint.n_outputs
-    if m == 0 or n_y == 0:
-        got = f"shape {constraint.B.shape}"
-        raise ConstraintError(f"B must have a balance and an output, but got {got}. Use None for no constraint.")
-    for argument, shape in {"names": (m,), "B": (m, n_y), "A": (m, n_columns), "b": (m,)}.items():
-        if (got := np.shape(getattr(constraint, argument))) != shape:
-            counts = f"{m} balances, {n_columns} inputs and known columns, {n_y} outputs"
-            raise ConstraintError(f"{argument} must have shape {shape} for {counts}, but got {got}. Make them agree.")
-
-
-def _check_row(constraint: LinearConstraint, row: int) -> None:
-    name = constraint.names[row]
-    entries = _entries(constraint, row) | {"its constant b": float(constraint.b[row])}
-    for column, value in entries.items():
-        if value and not 1e-100 <= abs(value) <= 1e100:
-            rule = f"Balance {name!r} must have finite coefficients, of size 1e-100 to 1e100"
-            raise ConstraintError(f"{rule}, but got {value} for {column!r}. Correct it, or choose other units.")
-    if not constraint.B[row].any():
-        used = [column for column, a in zip(constraint.columns, constraint.A[row], strict=True) if a]
-        got = f"only {quoted_list(used)}" if used else f"no column at all (0 = {constraint.b[row]:g})"
-        raise ConstraintError(f"Balance {name!r} must involve an output, but got {got}. Check its signs, or drop it.")
-
-
-def _check_independent(constraint: LinearConstraint) -> None:
-    found = find_dependence(constraint.B)
-    if found is not None:
-        raise ConstraintError(_dependence_message(constraint, found.weights, found.rank))
-
-
-def _dependence_message(constraint: LinearConstraint, weights: FloatArray, rank: int) -> str:
-    """Say what `λᵀ B = 0` means, from what `λᵀ A` and `λᵀ b` leave over."""
-    if not weights.any():  # too few outputs, and rounding hides the combination
-        names, m = quoted_list(constraint.names), constraint.n_balances
-        return f"Balances {names} are linearly dependent (rank {rank} of {m} rows). Drop one of them."
-    weights = weights / weights[np.flatnonzero(weights)[0]]
-    involved = [name for name, weight in zip(constraint.names, weights, strict=True) if weight]
-    left = [name for name, a in zip(constraint.columns, leftover(weights, constraint.A), strict=True) if a]
-    gap = leftover(weights, constraint.b)
-    choice = f"one of: {', '.join(map(repr, involved))}"
-    advice = f"Drop {choice}"
-    if left:
-        what = f"together fix a relation among inputs only, {quoted_list(left)}, and leave no output"
-        advice = f"Drop {choice}, or make one of these inputs an output"
-    elif gap:
-        what = f"contradict each other by {abs(gap):.6g} in the unit of {involved[0]!r}"
-        advice = f"Correct or drop {choice}"
-    else:
-        what = "are duplicates, equal up to a factor" if len(involved) == 2 else "are linearly dependent"
-    ranks = f"(rank {rank} of {constraint.n_balances} rows)"
-    return f"Balances {quoted_list(involved)} {what} {ranks}. {advice}."

@@ -1,9 +1,7 @@
 """ConstrainedBNNRegressor: the scikit-learn face. Arrays or frames in the user's own units in, the same out."""
 
-import math
-import numbers
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,35 +11,26 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from equipoise import frames, trust
-from equipoise.conditioning import ConditioningLayer
 from equipoise.constraints import LinearConstraint
+from equipoise.holdout import check_measured, given_split, random_split
+from equipoise.intake import InputRangeError, check_range, fitting_constraint, inputs_of, output_names, outputs_of
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.network import ACTIVATIONS, BayesianMLP
+from equipoise.parameters import check_choice, check_count, check_counts, check_fraction, check_positive
 from equipoise.predictive import Predictive
+from equipoise.preparation import Prepared, obeyed_to_rounding, sensor_std_in_use, tolerance_of_each
 from equipoise.reconciliation.with_model import ModelReconciliation, reconcile_with_model
 from equipoise.scaling import Standardizer
-from equipoise.sensors import sensor_posterior, sensor_std_of
-from equipoise.tolerance import TolerancePrior, tolerance_posterior
 from equipoise.training import History, TrainingPlan, train
+
+__all__ = ["LIKELIHOODS", "ConstrainedBNNRegressor", "InputRangeError"]
 
 Array = NDArray[np.float64]
 LIKELIHOODS = {"joint": joint, "marginal": marginal}
-FARTHEST = 1e30  # standard deviations from the training data: beyond them single precision overflows
-
-
-class InputRangeError(ValueError):
-    """An input so far out that nothing can be computed with it: its column, its row from 0, and its value."""
-
-    rule = f"must lie within {FARTHEST:g} standard deviations of the training data"
-
-    def __init__(self, column: str, row: int, value: float):
-        got = f"{value:g} in column {column!r}, row {row}"
-        super().__init__(f"X {self.rule}, but got {got}. Correct it or drop the row.")
-        self.column, self.row, self.value = column, row, value
 
 
 class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -148,19 +137,23 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._check_parameters()
         X, Y, precision = self._validated(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        train_rows, held_out = self._split(Y) if held_out is None else _given_split(held_out, len(Y))
+        if held_out is None:
+            train_rows, held_out = random_split(Y, self.validation_fraction, self.seed_)
+        else:
+            train_rows, held_out = given_split(held_out, len(Y))
         self.held_out_, self.n_rows_ = held_out, len(train_rows)
-        self._check_measured(Y[train_rows])
+        check_measured(Y[train_rows], self.output_names_)
         self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
-        obeyed = self._obeyed_to_rounding(X, Y, precision)
-        sensor_std = self._sensor_std(Y, obeyed)
-        self.model_ = self._build(X, Y, obeyed, sensor_std, precision)
-        self._check_exact_balances(X, Y, obeyed, sensor_std, precision)
-        rows = self._rows(X, Y, sensor_std)
+        obeyed = obeyed_to_rounding(self.constraint_, X, Y, precision)
+        data = Prepared(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
+        self.model_ = self._build(data)
+        if self.model_.conditioning is not None and self.likelihood == "joint":
+            data.check_exact(self.model_.conditioning.tolerance)
+        rows = data.rows()
         trained_on = rows.take(torch.as_tensor(train_rows)).to(self._device)
         validation = rows.take(torch.as_tensor(held_out)).to(self._device) if len(held_out) else None
         self.history_ = self._train(trained_on, validation, callback)
-        self._summarise(X, Y, trained_on, obeyed, precision)
+        self._summarise(data, trained_on)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -183,7 +176,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         wrap = frames.in_kind(X, self.output_names_, self._output_labels)
         X = self._inputs(X, reset=False)
-        self._check_range(X)
+        check_range(X, self.standardizer_, self._input_names)
         return Predictive(
             self.model_,
             self.standardizer_,
@@ -224,11 +217,10 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         p = self.predict_distribution(X)
         if n_draws is not None:
-            if not (isinstance(n_draws, numbers.Integral) and int(n_draws) >= 1):
-                raise ValueError(f"n_draws must be a whole number of at least 1, but got {n_draws!r}.")
+            check_count("n_draws", n_draws)
             p = replace(p, n_draws=int(n_draws))
-        inputs = tuple(getattr(self, "feature_names_in_", ()))
         labels = getattr(X, "index", None) if frames.is_frame(X) else None
+        inputs = self._input_names or ()
         return reconcile_with_model(
             p, measured, std, level=level, least_draws=least_draws, inputs=inputs, labels=labels
         )
@@ -266,20 +258,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Inputs and outputs as arrays, and the relative rounding of the outputs as they came."""
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        columns = frames.columns_of(y) or ((y.name,) if isinstance(getattr(y, "name", None), str) else ())
+        columns = output_names(y)
         self._seen_names = bool(columns)
         y = frames.select(y, self._named_outputs(), "y")
         self._output_labels = y.columns if frames.is_frame(y) and hasattr(y, "index") else None
         X = self._inputs(X, reset=True)
-        checks: Any = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
-        Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
-        precision = float(np.finfo(Y.dtype).eps) if Y.dtype.kind == "f" else float(np.finfo(float).eps)
-        try:
-            Y = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
-        except (TypeError, ValueError) as error:
-            if (found := frames.culprit(y)) is None:
-                raise
-            raise ValueError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
+        Y, precision = outputs_of(y)
         check_consistent_length(X, Y)
         self._single = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
@@ -288,96 +272,27 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.output_names_ = tuple(names) or tuple(f"y{j}" for j in range(Y.shape[1]))
         return X, Y, precision
 
-    def _check_measured(self, Y: Array) -> None:
-        for j, name in enumerate(self.output_names_):
-            if (n_measured := int((~np.isnan(Y[:, j])).sum())) < min(3, len(Y)):
-                raise ValueError(
-                    f"Every output must be measured in 3 rows at least that are trained on, but got {n_measured} for "
-                    f"{name!r}. Drop it."
-                )
-
     def _inputs(self, X: Any, reset: bool) -> Array:
-        if self.constraint is not None and self.constraint.n_columns:
-            X = frames.select(X, self.constraint.columns, "X")
-        try:
-            checked = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
-        except (TypeError, ValueError) as error:
-            if (found := frames.culprit(X)) is None:
-                raise
-            raise ValueError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
-        return np.asarray(checked)
+        return inputs_of(self, X, () if self.constraint is None else self.constraint.columns, reset)
 
-    def _check_range(self, X: Array) -> None:
-        """Of inputs in standard deviations, and of every term of a balance beside the balance's scale."""
-        s, c = self.standardizer_, self.constraint_
-        with np.errstate(over="ignore"):
-            size = np.zeros(X.shape)
-            size[:, : len(s.x_mean)] = np.abs(s.inputs(X))
-            if c is not None:
-                size = np.maximum(size, np.abs(X) * (np.abs(c.A) / s.row_scale[:, None]).max(0, initial=0.0))
-        if (size > FARTHEST).any():
-            i, j = map(int, np.argwhere(size > FARTHEST)[0])
-            names = getattr(self, "feature_names_in_", None) if c is None else c.columns
-            raise InputRangeError(f"x{j}" if names is None else str(names[j]), i, float(X[i, j]))
+    @property
+    def _input_names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(names)
 
     def _named_outputs(self) -> tuple[str, ...]:
         return () if self.constraint is None else self.constraint.outputs
 
     def _constraint(self, X: Array, Y: Array) -> LinearConstraint | None:
-        """The constraint with a column of A for every input, checked against the shapes of the data."""
-        c = self.constraint
-        if c is None:
-            return None
-        if Y.shape[1] != c.n_outputs:
-            raise ValueError(
-                f"y must have one column per output of the balances ({', '.join(map(repr, c.outputs))}), "
-                f"but got {Y.shape[1]} columns."
-            )
-        if c.n_columns == 0:
-            inputs = getattr(self, "feature_names_in_", None)
-            names = [f"x{j}" for j in range(X.shape[1])] if inputs is None else list(inputs)
-            A = np.zeros((c.n_balances, X.shape[1]))
-            return LinearConstraint(c.B, A, c.b, names=c.names, inputs=names, outputs=c.outputs, units=c.units)
-        if X.shape[1] != c.n_columns or c.n_inputs == 0:
-            raise ValueError(
-                f"X must have one column for each input and known column of the balances "
-                f"({', '.join(map(repr, c.columns))}), at least one of them an input, but got {X.shape[1]} columns."
-            )
-        return c
-
-    def _split(self, Y: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows to train on and rows held out; a row that is empty or has a rarely measured output is not held out."""
-        measured = ~np.isnan(Y)
-        rare = measured.sum(0) < min(10, len(Y))
-        eligible = np.flatnonzero(measured.any(1) & ~(measured & rare).any(1))
-        n_held_out = int(self.validation_fraction * len(eligible))
-        held_out = np.sort(np.random.default_rng(self.seed_).permutation(eligible)[:n_held_out])
-        return np.setdiff1d(np.arange(len(Y)), held_out), held_out
-
-    def _rows(self, X: Array, Y: Array, sensor_std: Array | None) -> Rows:
-        s = self.standardizer_
-        per_row = None
-        if sensor_std is not None and sensor_std.ndim == 2:
-            per_row = torch.as_tensor((sensor_std / s.y_std) ** 2)
-        return Rows(
-            torch.as_tensor(s.inputs(X), dtype=torch.float32),
-            torch.as_tensor(s.outputs(Y)),
-            None if self.constraint_ is None else torch.as_tensor(s.target(X)),
-            per_row,
-        )
+        return fitting_constraint(self.constraint, X, Y, self._input_names)
 
     # ------------------------------------------------------------------ model
 
-    def _build(
-        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_std: Array | None, precision: float
-    ) -> ConstrainedBNN:
-        s = self.standardizer_
-        sensor = None
-        if sensor_std is not None and sensor_std.ndim == 1:
-            sensor = sensor_posterior(sensor_std, Y, s, precision)
+    def _build(self, data: Prepared) -> ConstrainedBNN:
+        sensor = data.sensor()
         network = BayesianMLP(
-            len(s.x_mean),
-            Y.shape[1],
+            len(self.standardizer_.x_mean),
+            data.Y.shape[1],
             tuple(self.hidden),
             self.activation,
             sensor_head=sensor is not None and bool(sensor.learned.any()),
@@ -386,13 +301,9 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         if self.constraint_ is None:
             return ConstrainedBNN(network, None, marginal, sensor).to(self._device)
-        constraint = LinearConstraint(s.B, names=self.constraint_.names, outputs=self.constraint_.outputs)
-        floor = torch.as_tensor(s.rounding(X, Y, 4 * precision)) ** 2
-        tolerance = tolerance_posterior(self._tolerance(obeyed), constraint.names, torch.as_tensor(s.row_scale), floor)
-        exact = torch.as_tensor(obeyed) & (tolerance.median() == 0)  # nothing may move a balance that is a fact
-        layer = ConditioningLayer(constraint, tolerance, offset=~exact & bool(self.offset))
-        rounding = torch.as_tensor(s.rounding(X, Y, max(1e-9, 64 * precision)))
-        return ConstrainedBNN(network, layer, LIKELIHOODS[self.likelihood], sensor, rounding).to(self._device)
+        layer = data.conditioning(self._tolerance(data.obeyed), bool(self.offset))
+        likelihood = LIKELIHOODS[self.likelihood]
+        return ConstrainedBNN(network, layer, likelihood, sensor, data.rounding()).to(self._device)
 
     def _train(self, rows: Rows, validation: Rows | None, callback: Callable[[dict], object] | None = None) -> History:
         """Fit `model_` in place; other methods train in other ways."""
@@ -408,71 +319,24 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
 
     def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
-        """What was said of each balance; those that the data obey to rounding and that were to be learned are exact."""
-        names = self.constraint_.names  # type: ignore[union-attr]
-        said = self.tolerance if isinstance(self.tolerance, Mapping) else dict.fromkeys(names, self.tolerance)
-        exact = {
-            name: 0.0
-            for name, obeys in zip(names, obeyed, strict=True)
-            if obeys and (said.get(name) is None or isinstance(said.get(name), TolerancePrior))
-        }
-        return dict(said) | exact
-
-    def _obeyed_to_rounding(self, X: Array, Y: Array, precision: float) -> NDArray[np.bool_]:
-        c = self.constraint_
-        if c is None:
-            return np.zeros(0, dtype=bool)
-        z, magnitude = c.residual(X, Y), c.magnitude(X, Y)
-        seen = ~np.isnan(z)
-        obeys = np.where(seen, np.abs(z) <= 64 * precision * magnitude, True)
-        return obeys.all(0) & (seen.sum(0) >= 3)
-
-    def _check_exact_balances(
-        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_std: Array | None, precision: float
-    ) -> None:
-        """An exact balance that noise-free sensors contradict has no likelihood under L2."""
-        c, layer = self.constraint_, self.model_.conditioning
-        if c is None or layer is None or self.likelihood != "joint":
-            return
-        exact = (layer.tolerance.median() == 0).cpu().numpy()
-        noisy = np.zeros((1, c.n_outputs), bool) if sensor_std is None else ~(np.atleast_2d(sensor_std) == 0)
-        noisy = noisy.any(0)
-        for k in np.flatnonzero(exact & ~obeyed & ~((c.B != 0) & noisy).any(1)):
-            worst = np.nanmax(np.abs(c.residual(X, Y)[:, k]), initial=0.0)
-            if worst > max(1e-9, 64 * precision) * np.nanmax(c.magnitude(X, Y)[:, k], initial=0.0):
-                raise ValueError(
-                    f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
-                    f"by up to {worst:.3g} {c.units[k] or ''}. Give its outputs a sensor_std "
-                    "(or 'learn'), or the balance a tolerance."
-                )
+        return tolerance_of_each(self.tolerance, self.constraint_.names, obeyed)  # type: ignore[union-attr]
 
     def _sensor_std(self, Y: Array, obeyed: NDArray[np.bool_]) -> Array | None:
-        """Sensor standard deviations in the user's units, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none."""
-        std, c = sensor_std_of(self.sensor_std, self.output_names_, len(Y)), self.constraint_
-        if c is None or self.likelihood == "marginal":
-            learnable = np.zeros(Y.shape[1], dtype=bool)
-        else:
-            learnable = (c.B != 0).any(0) & ~(c.B[obeyed] != 0).any(0)
-        std = np.where(np.isnan(std) & ~learnable, 0.0, std)
-        if self.likelihood == "marginal" and c is not None and (std > 0).any():
-            raise ValueError(
-                "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "
-                f"truth, but got {self.sensor_std!r}. Use likelihood='joint' to keep sensor noise apart."
-            )
-        return std if (np.isnan(std) | (std > 0)).any() else None
+        said, names = self.sensor_std, self.output_names_
+        return sensor_std_in_use(said, names, len(Y), self.constraint_, self.likelihood, obeyed)
 
-    def _summarise(self, X: Array, Y: Array, rows: Rows, obeyed: NDArray[np.bool_], precision: float) -> None:
+    def _summarise(self, data: Prepared, rows: Rows) -> None:
         """What was learned of balances and sensors, in the user's units."""
-        model, standardizer = self.model_, self.standardizer_
+        model, standardizer, seed = self.model_, self.standardizer_, derived_seed(self.seed_, 6)
         self._sensors_per_row = rows.sensor_var is not None
-        sensor_var = trust.sensor_var(model, rows, derived_seed(self.seed_, 6)).cpu().numpy()
+        sensor_var = trust.sensor_var(model, rows, seed).cpu().numpy()
         self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
         taught, systematic = [], []
-        left = trust.residual_var(model, rows, derived_seed(self.seed_, 6)).cpu().numpy()
+        left = trust.residual_var(model, rows, seed).cpu().numpy()
         if self.constraint_ is not None:
-            taught = trust.lessons(model, rows, derived_seed(self.seed_, 6))
-            systematic = trust.residuals(self.constraint_, X, Y, 64 * precision)
-        self.tolerances_ = trust.tolerance_table(model, standardizer, taught, systematic, obeyed, sensor_var, left)
+            taught = trust.lessons(model, rows, seed)
+            systematic = trust.residuals(self.constraint_, data.X, data.Y, data.relative_rounding)
+        self.tolerances_ = trust.tolerance_table(model, standardizer, taught, systematic, data.obeyed, sensor_var, left)
 
     # ------------------------------------------------------------------ parameters
 
@@ -493,35 +357,13 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
                 "Build one with LinearConstraint.from_equations(...)."
             )
-        _check_choice("likelihood", self.likelihood, LIKELIHOODS)
-        _check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        check_choice("activation", self.activation, ACTIVATIONS)
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
             raise ValueError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
-        widths = list(self.hidden) if np.iterable(self.hidden) else [None]
-        if not all(isinstance(width, numbers.Integral) and int(width) > 0 for width in widths):
-            raise ValueError(f"hidden must hold positive whole numbers, but got {self.hidden!r}.")
-        for name in ("n_draws", "max_epochs"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, numbers.Integral) and int(value) >= 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, but got {value!r}.")
-        if not (isinstance(self.prior_std, numbers.Real) and 0 < float(self.prior_std) < math.inf):
-            raise ValueError(f"prior_std must be a positive number, but got {self.prior_std!r}.")
-        fraction = self.validation_fraction
-        if not (isinstance(fraction, numbers.Real) and 0 <= float(fraction) < 1):
-            raise ValueError(f"validation_fraction must be in [0, 1), but got {self.validation_fraction!r}.")
-
-
-def _given_split(held_out: Any, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    chosen = np.unique(np.asarray(held_out))
-    whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
-    if len(chosen) and not (whole and chosen[0] >= 0 and chosen[-1] < n and len(chosen) < n - 1):
-        raise ValueError(
-            f"held_out must hold positions of rows, 0 to {n - 1}, and leave two rows at least to train on, "
-            f"but got {held_out!r}."
-        )
-    return np.setdiff1d(np.arange(n), chosen), chosen.astype(np.intp)
-
-
-def _check_choice(name: str, value: Any, choices: Mapping) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, but got {value!r}.")
+        check_counts("hidden", self.hidden)
+        check_count("n_draws", self.n_draws)
+        if self.max_epochs is not None:
+            check_count("max_epochs", self.max_epochs)
+        check_positive("prior_std", self.prior_std)
+        check_fraction("validation_fraction", self.validation_fraction)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from equipoise.battery.published import KEYS, NAMES, Runs, kl_from
-from equipoise.battery.results import MODELS, VOLTAGES, Results, Tolerance
+from equipoise.battery.published import kl_from
+from equipoise.battery.results import KEYS, MODELS, NAMES, VOLTAGES, Results, Tolerance
+from equipoise.battery.seeds import Runs
 from equipoise.battery.tabulation import symbol
 from equipoise.report.charts import INK, QUIET, TERMS, area, legend, log_normal, powers_of_ten, stacked_terms
 from equipoise.report.charts import svg as _svg

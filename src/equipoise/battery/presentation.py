@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from equipoise.atomic import write_atomically
 from equipoise.battery import figures, tabulation
+from equipoise.battery.claims import CLAIMS
 from equipoise.battery.figures import Arrays
-from equipoise.battery.published import CLAIMS, KEYS, Runs, of_draws, over_seeds, seeds_in_words
+from equipoise.battery.judges import of_draws
 from equipoise.battery.results import MODELS, VOLTAGES, Results, ResultsError, read
-from equipoise.report.page import Figure, Page, Section, markdown, number, plus_minus, render
+from equipoise.battery.seeds import Runs, over_seeds, seeds_in_words, shown
+from equipoise.report.page import Figure, Page, Section, markdown, number, render
 
 TITLE = "The paper's battery study, reproduced and carried further"
 Drawings = dict[str, Figure]
@@ -302,8 +304,7 @@ def _missing(draw: Callable, arrays: Arrays) -> str:
 
 
 def _number(runs: Runs, of: Callable[[Results], float]) -> str:
-    estimate = over_seeds(runs, of)
-    return plus_minus(estimate.mean, estimate.standard_error)
+    return shown(over_seeds(runs, of))
 
 
 def _seeds(runs: Runs) -> str:
@@ -332,6 +333,5 @@ def _factor(runs: Runs, model: str, kind: str, balance: str) -> float:
 
 def _worst_noise(runs: Runs) -> float:
     """Largest relative error of our model's noise of a voltage, over all seeds."""
-    voltages = KEYS[: len(VOLTAGES)]
-    ratios = [[run.observation_std.learned[key] / run.observation_std.true[key] for key in voltages] for run in runs]
+    ratios = [[run.observation_std.learned[key] / run.observation_std.true[key] for key in VOLTAGES] for run in runs]
     return float(np.abs(np.array(ratios) - 1).max())

@@ -10,21 +10,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from equipoise.atomic import write_atomically
-from equipoise.battery.cell import KEYS
 
-MODELS = ("bnn", "paper", "equipoise")
+NAMES = {"bnn": "BNN", "paper": "Paper's method", "equipoise": "Equipoise"}
+MODELS = tuple(NAMES)
 VOLTAGES = ("V", "V_OCV", "eta_p", "eta_n", "dV_IR")
 HEATS = ("Q_tot", "Q_rev", "Q_irr")
 
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 OutputKey = Literal["V", "V_OCV", "eta_p", "eta_n", "dV_IR", "Q_tot", "Q_rev", "Q_irr"]
+KEYS = get_args(OutputKey)
 
 
 class ResultsError(ValueError):

@@ -13,21 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.battery.published import (
-    CLAIMS,
+from equipoise.battery.claims import CLAIMS
+from equipoise.battery.published import PRINTED, TABLES, Printed, kl_from
+from equipoise.battery.results import (
+    HEATS,
     KEYS,
+    MODELS,
     NAMES,
-    PRINTED,
-    TABLES,
-    Printed,
-    Runs,
-    is_below,
-    kl_from,
-    over_seeds,
-    seeds_in_words,
+    VOLTAGES,
+    ModelResults,
+    OutputKey,
+    Results,
+    Score,
+    Tolerance,
 )
-from equipoise.battery.results import HEATS, MODELS, VOLTAGES, ModelResults, OutputKey, Results, Score, Tolerance
-from equipoise.report.page import Table, number, plus_minus
+from equipoise.battery.seeds import Runs, is_below, over_seeds, seeds_in_words, shown
+from equipoise.report.page import Table, number
 from equipoise.tolerance import TolerancePrior, log_normal_moments
 
 Of = Callable[[Results], float]
@@ -358,8 +359,7 @@ def _ledger_loss(model: str, key: str, balance: str) -> Of:
 
 def _cell(runs: Sequence[Any], of: Callable[[Any], float]) -> str:
     """A number over seeds."""
-    estimate = over_seeds(runs, of)
-    return plus_minus(estimate.mean, estimate.standard_error)
+    return shown(over_seeds(runs, of))
 
 
 def _mean_cell(scores: Sequence[Score], keys: Sequence[Any]) -> str:

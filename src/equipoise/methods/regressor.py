@@ -24,6 +24,7 @@ from equipoise.methods.posthoc import set_scalar_tolerance
 from equipoise.methods.quadratic import fine_tune
 from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.predictive import Predictive
+from equipoise.preparation import Prepared
 from equipoise.tolerance import TolerancePrior
 from equipoise.training import History, TrainingPlan, train
 
@@ -140,11 +141,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
 
     # ------------------------------------------------------------------ building
 
-    def _build(
-        self, X: Array, Y: Array, obeyed: NDArray[np.bool_], sensor_std: Array | None, precision: float
-    ) -> ConstrainedBNN:
-        built = super()._build(X, Y, obeyed, sensor_std, precision)
-        model = ImposedBNN(built, WAYS.get(self._imposition.way or ""))
+    def _build(self, data: Prepared) -> ConstrainedBNN:
+        model = ImposedBNN(super()._build(data), WAYS.get(self._imposition.way or ""))
         self._layer = model.conditioning
         if not self._imposition.in_training:
             model.conditioning = None

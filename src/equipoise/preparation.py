@@ -1,0 +1,163 @@
+"""Data made ready to be learned from: what they say of balances and sensors before anything is trained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equipoise.conditioning import ConditioningLayer
+from equipoise.constraints import LinearConstraint
+from equipoise.model import Rows
+from equipoise.scaling import Standardizer
+from equipoise.sensors import sensor_posterior, sensor_std_of
+from equipoise.tolerance import LogNormalVariance, TolerancePrior, tolerance_posterior
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+ROUNDINGS = 64  # of the outputs, within which the terms of a balance cancel where it is obeyed to rounding
+LEAST_ROUNDING = 1e-9  # relative: what float64 makes of a residual through standardized units
+FLOOR = 4  # roundings: no learned tolerance is smaller
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Data in the user's units, with what is needed to build a model for them.
+
+    Args:
+        X: Inputs, then known columns, shape `(n, n_x + n_known)`.
+        Y: Outputs, NaN where not measured, shape `(n, n_y)`.
+        precision: Relative rounding of the outputs as they came.
+        standardizer: Of the rows that are trained on; it holds the balances.
+        obeyed: Which balances all rows obey to rounding, shape `(m,)`.
+        sensor_std: Standard deviations of the sensors, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none.
+    """
+
+    X: Array
+    Y: Array
+    precision: float
+    standardizer: Standardizer
+    obeyed: Mask
+    sensor_std: Array | None
+
+    @property
+    def relative_rounding(self) -> float:
+        """Part of the terms of a balance that its residual may be by rounding alone."""
+        return ROUNDINGS * self.precision
+
+    def rows(self) -> Rows:
+        """All rows in standardized units."""
+        s, per_row = self.standardizer, None
+        if self.sensor_std is not None and self.sensor_std.ndim == 2:
+            per_row = torch.as_tensor((self.sensor_std / s.y_std) ** 2)
+        return Rows(
+            torch.as_tensor(s.inputs(self.X), dtype=torch.float32),
+            torch.as_tensor(s.outputs(self.Y)),
+            None if s.constraint is None else torch.as_tensor(s.target(self.X)),
+            per_row,
+        )
+
+    def sensor(self) -> LogNormalVariance | None:
+        """Prior and posterior of sensor variances; None where they are none, or known for each row."""
+        if self.sensor_std is None or self.sensor_std.ndim == 2:
+            return None
+        return sensor_posterior(self.sensor_std, self.Y, self.standardizer, self.precision)
+
+    def conditioning(self, tolerance: Mapping[str, Any], offset: bool) -> ConditioningLayer | None:
+        """The balances in standardized units with what was said of each, as `tolerance_of_each` has it."""
+        s, c = self.standardizer, self.standardizer.constraint
+        if c is None:
+            return None
+        floor = torch.as_tensor(s.rounding(self.X, self.Y, FLOOR * self.precision)) ** 2
+        posterior = tolerance_posterior(tolerance, c.names, torch.as_tensor(s.row_scale), floor)
+        exact = torch.as_tensor(self.obeyed) & (posterior.median() == 0)  # nothing may move a balance that is a fact
+        standardized = LinearConstraint(s.B, names=c.names, outputs=c.outputs)
+        return ConditioningLayer(standardized, posterior, offset=~exact & offset)
+
+    def rounding(self) -> Tensor | None:
+        """Largest residual of each balance in standardized units that is rounding alone, shape `(m,)`."""
+        if self.standardizer.constraint is None:
+            return None
+        relative = max(LEAST_ROUNDING, self.relative_rounding)
+        return torch.as_tensor(self.standardizer.rounding(self.X, self.Y, relative))
+
+    def check_exact(self, tolerance: LogNormalVariance) -> None:
+        """Raise if noise-free sensors contradict an exact balance: it would have no likelihood under L2."""
+        c = self.standardizer.constraint
+        if c is None:
+            return
+        exact = (tolerance.median() == 0).cpu().numpy()
+        std = np.zeros(c.n_outputs) if self.sensor_std is None else self.sensor_std
+        noisy = (np.atleast_2d(std) != 0).any(0)
+        z, magnitude = np.abs(c.residual(self.X, self.Y)), c.magnitude(self.X, self.Y)
+        for k in np.flatnonzero(exact & ~self.obeyed & ~((c.B != 0) & noisy).any(1)):
+            worst = np.nanmax(z[:, k], initial=0.0)
+            if worst > max(LEAST_ROUNDING, self.relative_rounding) * np.nanmax(magnitude[:, k], initial=0.0):
+                raise ValueError(
+                    f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
+                    f"by up to {worst:.3g} {c.units[k] or ''}. Give its outputs a sensor_std "
+                    "(or 'learn'), or the balance a tolerance."
+                )
+
+
+def obeyed_to_rounding(constraint: LinearConstraint | None, X: Array, Y: Array, precision: float) -> Mask:
+    """Which balances all rows obey as well as their digits allow, and three rows at least say so; shape `(m,)`.
+
+    Example:
+        >>> balances = LinearConstraint([[1, 1, -1], [1, -1, 0]])
+        >>> Y = np.array([[0.1, 0.2, 0.1 + 0.2], [0.3, 0.4, 0.7], [0.5, 0.5, 1.0]])
+        >>> obeyed_to_rounding(balances, np.zeros((3, 0)), Y, precision=2.2e-16)
+        array([ True, False])
+    """
+    if constraint is None:
+        return np.zeros(0, dtype=bool)
+    z, magnitude = constraint.residual(X, Y), constraint.magnitude(X, Y)
+    seen = ~np.isnan(z)
+    obeys = np.where(seen, np.abs(z) <= ROUNDINGS * precision * magnitude, True)
+    return obeys.all(0) & (seen.sum(0) >= 3)
+
+
+def tolerance_of_each(said: Any, names: tuple[str, ...], obeyed: Mask) -> dict:
+    """What was said of each balance; those that the data obey to rounding and that were to be learned are exact.
+
+    Example:
+        >>> tolerance_of_each({"heat": 0.1}, ("heat", "mass"), np.array([True, True]))
+        {'heat': 0.1, 'mass': 0.0}
+    """
+    each = dict(said) if isinstance(said, Mapping) else dict.fromkeys(names, said)
+    for name, obeys in zip(names, obeyed, strict=True):
+        if obeys and (each.get(name) is None or isinstance(each[name], TolerancePrior)):
+            each[name] = 0.0
+    return each
+
+
+def sensor_std_in_use(
+    said: Any, outputs: tuple[str, ...], n_rows: int, constraint: LinearConstraint | None, likelihood: str, obeyed: Mask
+) -> Array | None:
+    """Sensor standard deviations in the user's units, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none.
+
+    Learned are those of outputs that enter balances, none of which the data obey to rounding.
+
+    Args:
+        said: By the user, as `sensor_std_of` takes it.
+        outputs: Names.
+        n_rows: Rows of data.
+        constraint: The balances.
+        likelihood: "joint" or "marginal".
+        obeyed: Which balances the data obey to rounding, shape `(m,)`.
+    """
+    std, c = sensor_std_of(said, outputs, n_rows), constraint
+    if c is None or likelihood == "marginal":
+        learnable = np.zeros(len(outputs), dtype=bool)
+    else:
+        learnable = (c.B != 0).any(0) & ~(c.B[obeyed] != 0).any(0)
+    std = np.where(np.isnan(std) & ~learnable, 0.0, std)
+    if likelihood == "marginal" and c is not None and (std > 0).any():
+        raise ValueError(
+            "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "
+            f"truth, but got {said!r}. Use likelihood='joint' to keep sensor noise apart."
+        )
+    return std if (np.isnan(std) | (std > 0)).any() else None
