@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-import references
-from equipoise.blocks import BalanceOperator, block_layout
+from equipoise.blocks import BalanceOperator, reciprocal_or_zero
+from equipoise.layout import block_layout
 
 PATTERNS = {
     "one balance": [[1, 1, 0, 1, 0, 0]],
@@ -34,22 +32,6 @@ def dense(B, var, tol_var):
 
 def tensors(*arrays):
     return [torch.as_tensor(array) for array in arrays]
-
-
-@given(seed=st.integers(0, 10**6), m=st.integers(1, 8), n=st.integers(1, 8), density=st.floats(0.05, 0.9))
-def test_the_layout_is_the_partition_into_connected_blocks(seed, m, n, density):
-    rng = np.random.default_rng(seed)
-    pattern = (rng.random((m, n)) < density).astype(float)
-    layout = block_layout(torch.as_tensor(pattern))
-    blocks = [frozenset(block) for group in layout for block in group.rows.tolist()]
-    assert set(blocks) == references.connected_blocks(pattern)
-    assert sorted(k for block in blocks for k in block) == list(range(m))
-
-
-def test_balances_of_a_batch_are_apart_only_if_they_are_in_every_row():
-    B = torch.tensor([[[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]], dtype=torch.float64)
-    assert all(len(block_layout(row)) == 1 and block_layout(row)[0].rows.shape == (2, 1) for row in B)
-    assert [group.rows.tolist() for group in block_layout(B)] == [[[0, 1]]]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
@@ -134,3 +116,37 @@ def test_units_of_a_balance_do_not_spoil_the_factor_of_a_coupled_block(power):
     plain = BalanceOperator(torch.as_tensor(B)).factor(*tensors(var, tol_var)).solve(torch.as_tensor(rhs))
     scaled = BalanceOperator(torch.as_tensor(B * c[:, None])).factor(*tensors(var, tol_var * c**2))
     np.testing.assert_allclose(scaled.solve(torch.as_tensor(rhs * c)).numpy() * c, plain, rtol=1e-14)
+
+
+@pytest.mark.parametrize("pattern", [PATTERNS[name] for name in PATTERNS if name != "balances that share nothing"])
+@pytest.mark.parametrize(("batch", "tol_batch"), [((), ()), ((4,), ()), ((2, 4), (4,))])
+def test_what_stands_between_two_inverses_is_read_off_the_whole_matrix(pattern, batch, tol_batch):
+    B, var, tol_var = random_numbers(pattern, batch, tol_batch)
+    w = np.random.default_rng(1).normal(size=var.shape)
+    inverse = np.linalg.inv(dense(B, var, tol_var))
+    W = inverse @ (B * w[..., None, :]) @ B.T @ inverse
+    factor = BalanceOperator(torch.as_tensor(B)).inverted(*tensors(var, tol_var))
+    columns, rows = factor.sandwiched(torch.as_tensor(w))
+    np.testing.assert_allclose(columns, np.diagonal(B.T @ W @ B, axis1=-2, axis2=-1), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(rows, np.diagonal(W, axis1=-2, axis2=-1), rtol=1e-11, atol=1e-12)
+
+
+def test_the_inverted_factor_is_the_factor_and_there_is_none_of_nearly_dependent_balances():
+    B, var, _ = random_numbers(PATTERNS["coupled rows apart, single between"], (5,))
+    rhs, exact = torch.as_tensor(np.random.default_rng(1).normal(size=(5, 3))), torch.zeros(3, dtype=torch.float64)
+    operator = BalanceOperator(torch.as_tensor(B))
+    solved = operator.inverted(torch.as_tensor(var), exact).solve(rhs)
+    assert torch.equal(solved, operator.factor(torch.as_tensor(var), exact).solve(rhs))
+    B[2] = B[0] + 1e-7 * B[2]
+    assert BalanceOperator(torch.as_tensor(B)).inverted(torch.as_tensor(var), exact) is None
+
+
+def test_the_reciprocal_of_nothing_is_nothing_and_so_are_its_derivatives():
+    values = [4.0, 0.0, float("nan")]
+    plain = torch.tensor(values, dtype=torch.float64)
+    np.testing.assert_array_equal(reciprocal_or_zero(plain), [0.25, 0.0, np.nan])
+    S = torch.tensor(values[:2], dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(reciprocal_or_zero(S).sum(), S, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), S)
+    np.testing.assert_array_equal(first.detach(), [-1 / 16, 0.0])
+    np.testing.assert_array_equal(second, [2 / 64, 0.0])

@@ -71,3 +71,18 @@ def test_without_balances_the_outputs_are_independent_normals():
     got, _ = joint(**(p | none))
     expected = norm(p["mean"], (p["var"] + p["w"]).sqrt()).logpdf(p["y"]).sum(-1)
     np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_an_output_that_its_balance_determines_has_the_variance_of_rounding():
+    p = parts(3)
+    del p["w"]
+    alone = torch.zeros(1, 6, dtype=torch.float64)
+    alone[0, 2] = 2.0
+    p |= {"target": 2.0 * p["y"][:, 2:3], "tol_var": torch.full((3, 1), 1e-40, dtype=torch.float64)}
+    got, pull = marginal(alone, **p)
+    left = p["var"].clone()
+    left[:, 2] *= torch.finfo(torch.float64).eps
+    at = p["mean"].clone()
+    at[:, 2] = p["y"][:, 2]
+    np.testing.assert_allclose(got, norm(at, left.sqrt()).logpdf(p["y"]).sum(-1), rtol=1e-9)
+    assert all(gradient.isfinite().all() for gradient in pull(1.0)[:4])

@@ -61,6 +61,14 @@ def test_mean_and_variance_of_a_diagonal_gaussian_may_have_different_batches():
     assert_moments(draws.reshape(4000, 12).numpy(), np.zeros(12), np.eye(12))
 
 
+def test_a_diagonal_gaussian_changes_its_dtype_and_is_itself_in_its_own():
+    gaussian = DiagonalGaussian(torch.ones(3), torch.full((3,), 2.0, dtype=torch.float64))
+    double = gaussian.to(torch.float64)
+    assert double.mean.dtype == double.var.dtype == torch.float64
+    assert double.to(torch.float64) is double
+    np.testing.assert_array_equal(torch.stack([double.mean, double.var]), [[1.0] * 3, [2.0] * 3])
+
+
 # --- Joint draws (M1) -------------------------------------------------------------------------------------------------
 
 

@@ -1,22 +1,17 @@
-"""`S = B diag(v) Bᵀ + diag(r)` in connected blocks: the one matrix the library ever factorises.
-
-Balances that share no output make `S` block-diagonal. Blocks are found once; all blocks of one size form one batch.
-"""
+"""`S = B diag(v) Bᵀ + diag(r)` in connected blocks: the one matrix the library ever factorises."""
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import linear
 
-from equipoise.constraints import connected_rows
 from equipoise.inversion import Inverse, Scalar, Triangular, inverse_of, triangular_factor
+from equipoise.layout import BlockGroup, BlockLayout, block_layout
 
 LOG_2PI = math.log(2.0 * math.pi)
-PRODUCTS = 2**20  # numbers that products of coefficients may take, in a block
 
 
 class BalanceOperator:
@@ -27,15 +22,23 @@ class BalanceOperator:
         layout: Which rows and outputs make up each block; found from the zeros of `B` when not given.
     """
 
-    def __init__(self, B: Float[Tensor, "... m n_y"], layout: "list[BlockLayout] | None" = None):
+    def __init__(self, B: Float[Tensor, "... m n_y"], layout: list[BlockLayout] | None = None):
         self.B = B
-        layout = block_layout(B) if layout is None else layout
-        self.groups = [group.gather(B) for group in layout]
-        self.coupled = any(group.rows.shape[-1] > 1 for group in layout)
+        self.layout = block_layout(B) if layout is None else layout
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether any two balances share an output."""
+        return any(group.rows.shape[-1] > 1 for group in self.layout)
+
+    @cached_property
+    def groups(self) -> list[BlockGroup]:
+        """The coefficients of all blocks, by their size."""
+        return [group.gather(self.B) for group in self.layout]
 
     def apply(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """`B y`."""
-        return y @ self.B.mT if self.B.ndim == 2 else (self.B @ y.unsqueeze(-1)).squeeze(-1)
+        return linear(y, self.B) if self.B.ndim == 2 else (self.B @ y.unsqueeze(-1)).squeeze(-1)
 
     def adjoint(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
         """`Bᵀ λ`."""
@@ -43,7 +46,7 @@ class BalanceOperator:
 
     def apply_squared(self, var: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """`diag(B diag(v) Bᵀ) = B² v`."""
-        return var @ self.squares.mT if self.B.ndim == 2 else (self.squares @ var.unsqueeze(-1)).squeeze(-1)
+        return linear(var, self.squares) if self.B.ndim == 2 else (self.squares @ var.unsqueeze(-1)).squeeze(-1)
 
     def adjoint_squared(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
         """`diag(Bᵀ diag(λ) B) = (B²)ᵀ λ`."""
@@ -60,7 +63,14 @@ class BalanceOperator:
 
     def factor(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "Factor":
         """Factorise `S = B diag(v) Bᵀ + diag(r)` (C1): divisions where no two balances touch, else block by block."""
-        return BlockFactor(self, var, tol_var) if self.coupled else DiagonalFactor(self, var, tol_var)
+        if not self.coupled:
+            return DiagonalFactor(self, var, tol_var)
+        return BlockFactor(self, [_factor_group(group, var, tol_var) for group in self.groups])
+
+    def inverted(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "BlockFactor | None":
+        """The factor by blocks, if all are so well conditioned that their inverses may be used; else None."""
+        parts = [_invert_group(group, var, tol_var) for group in self.groups]
+        return None if None in parts else BlockFactor(self, parts)  # type: ignore[arg-type]
 
 
 class DiagonalFactor:
@@ -72,7 +82,7 @@ class DiagonalFactor:
     def __init__(self, operator: BalanceOperator, var: Tensor, tol_var: Tensor):
         self.operator = operator
         self.S = operator.apply_squared(var) + tol_var
-        self.inverse_diag = torch.where(self.S > 0, 1.0 / torch.where(self.S > 0, self.S, 1.0), 0.0)
+        self.inverse_diag = reciprocal_or_zero(self.S)
 
     def solve(self, rhs: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
         """`S⁻¹ rhs`."""
@@ -104,9 +114,9 @@ class DiagonalFactor:
 class BlockFactor:
     """A factorised `S = B diag(v) Bᵀ + diag(r)`, shape `(..., m, m)` and never stored as such (C1)."""
 
-    def __init__(self, operator: BalanceOperator, var: Tensor, tol_var: Tensor):
+    def __init__(self, operator: BalanceOperator, parts: list[Scalar | Inverse | Triangular]):
         self.operator = operator
-        self._parts = [_factor_group(group, var, tol_var) for group in operator.groups]
+        self._parts = parts
 
     def solve(self, rhs: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
         """`S⁻¹ rhs`."""
@@ -126,6 +136,12 @@ class BlockFactor:
     def adjoint_diag(self) -> Float[Tensor, "... n_y"]:
         """`diag(Bᵀ S⁻¹ B)`: by C4, the share of its variance each output loses is `v` times this."""
         return sum(group.scatter_columns(_adjoint_diag(group, part)) for group, part in self._pairs())  # type: ignore[return-value]
+
+    def sandwiched(self, w: Float[Tensor, "... n_y"]) -> tuple[Float[Tensor, "... n_y"], Float[Tensor, "... m"]]:
+        """`diag(Bᵀ W B)` and `diag(W)` of `W = S⁻¹ B diag(w) Bᵀ S⁻¹`, if `S` was `inverted`."""
+        diagonals = [_sandwiched(group, part, w) for group, part in self._pairs()]
+        columns = [group.scatter_columns(d[0]) for group, d in zip(self.operator.groups, diagonals, strict=True)]
+        return sum(columns), self._rows([d[1] for d in diagonals])  # type: ignore[return-value]
 
     def half(self) -> Float[Tensor, "... m n_y"]:
         """`L⁻¹ B` with `S = L Lᵀ`, so that `Bᵀ S⁻¹ B` is its Gram matrix."""
@@ -160,130 +176,38 @@ class BlockFactor:
 Factor = DiagonalFactor | BlockFactor
 
 
-def _adjoint_diag(group: "BlockGroup", part: Scalar | Inverse | Triangular) -> Tensor:
+def _adjoint_diag(group: BlockGroup, part: Scalar | Inverse | Triangular) -> Tensor:
     if isinstance(part, Scalar):
         return group.B.squeeze(-2).square() * part.inverse
     return group.adjoint_diag(part.inverse) if isinstance(part, Inverse) else part.half(group.B).square().sum(-2)
+
+
+def _sandwiched(group: BlockGroup, part: Scalar | Inverse | Triangular, w: Tensor) -> tuple[Tensor, Tensor]:
+    X = part.inverse.unsqueeze(-1) if isinstance(part, Scalar) else part.inverse  # type: ignore[union-attr]
+    return group.diagonals(X @ group.gram(group.columns_of(w)) @ X)
 
 
 def _log_prob(factor: Factor, residual: Tensor) -> Tensor:
     return -0.5 * ((residual * factor.solve(residual)).sum(-1) + factor.log_det + residual.shape[-1] * LOG_2PI)
 
 
-@dataclass(frozen=True)
-class BlockLayout:
-    """Where all blocks of one size `k` stand in `B`, padded to one width `J` so that they form a batch."""
-
-    rows: Int[Tensor, "n_blocks k"]
-    columns: Int[Tensor, "n_blocks J"] | None  # None: one block over all rows and outputs, in order
-    real: Float[Tensor, "n_blocks J"] | None  # 0 at padding
-    n_columns: int
-    ordered: bool  # the rows of all balances, in their own order, are exactly those of this group
-
-    def gather(self, B: Tensor) -> "BlockGroup":
-        if self.columns is None:
-            return BlockGroup(self, B.unsqueeze(-3))
-        rows, columns, real = (part.to(B.device) for part in (self.rows, self.columns, self.real))  # type: ignore
-        return BlockGroup(self, B[..., rows.unsqueeze(-1), columns.unsqueeze(-2)] * real.to(B.dtype).unsqueeze(-2))
-
-
-def block_layout(B: Float[Tensor, "... m n_y"]) -> list[BlockLayout]:
-    """Partition balances into connected blocks (no output shared between two of them), grouped by size."""
-    pattern = (B.detach() != 0).reshape(-1, *B.shape[-2:]).any(0).cpu().numpy()
-    blocks = connected_rows(pattern)
-    if len(blocks) == 1:
-        return [BlockLayout(torch.arange(B.shape[-2]).unsqueeze(0), None, None, B.shape[-1], True)]
-    sizes = sorted({len(block) for block in blocks})
-    return [_layout([block for block in blocks if len(block) == size], pattern) for size in sizes]
-
-
-def _layout(blocks: list[tuple[int, ...]], pattern: np.ndarray) -> BlockLayout:
-    columns = [np.flatnonzero(pattern[list(block)].any(0)) for block in blocks]
-    width = max(len(c) for c in columns)
-    padded = np.stack([np.pad(c, (0, width - len(c))) for c in columns])
-    real = np.stack([np.arange(width) < len(c) for c in columns]).astype(float)
-    rows = np.asarray(blocks)
-    ordered = rows.ravel().tolist() == list(range(len(pattern)))
-    return BlockLayout(torch.as_tensor(rows), torch.as_tensor(padded), torch.as_tensor(real), pattern.shape[1], ordered)
-
-
-@dataclass(frozen=True)
-class BlockGroup:
-    """The coefficients of all blocks of one size, as a batch."""
-
-    layout: BlockLayout
-    B: Float[Tensor, "... n_blocks k J"]
-
-    def rows_of(self, values: Tensor) -> Tensor:
-        """`(..., m)` to `(..., n_blocks, k)`."""
-        rows = self.layout.rows
-        if not self.layout.ordered:
-            values = values.index_select(-1, rows.reshape(-1).to(values.device))
-        return values.unflatten(-1, rows.shape)
-
-    def columns_of(self, values: Tensor) -> Tensor:
-        """`(..., n_y)` to `(..., n_blocks, J)`."""
-        columns = self.layout.columns
-        if columns is None:
-            return values.unsqueeze(-2)
-        return values.index_select(-1, columns.reshape(-1).to(values.device)).unflatten(-1, columns.shape)
-
-    @cached_property
-    def products(self) -> Float[Tensor, "n_blocks J_and_k kk"] | None:
-        """`b_j b_jᵀ` of every output, then `e_k e_kᵀ` of every balance, so that `S` is one matrix product; None where
-        that is too much."""
-        k, J = self.B.shape[-2:]
-        if self.B.ndim > 3 or J * k * k > PRODUCTS:
-            return None
-        columns = torch.cat(
-            [self.B, torch.eye(k, dtype=self.B.dtype, device=self.B.device).expand(len(self.B), k, k)], -1
-        )
-        return (columns.unsqueeze(-2) * columns.unsqueeze(-3)).flatten(-3, -2).mT.contiguous()
-
-    def S(
-        self, v: Float[Tensor, "... n_blocks J"], r: Float[Tensor, "... n_blocks k"]
-    ) -> Float[Tensor, "... n_blocks k k"]:
-        """`B diag(v) Bᵀ + diag(r)` (C1)."""
-        if self.products is None:
-            return (self.B * v.unsqueeze(-2)) @ self.B.mT + torch.diag_embed(r)
-        lead = torch.broadcast_shapes(v.shape[:-1], r.shape[:-1])
-        both = torch.cat([v.expand(*lead, v.shape[-1]), r.expand(*lead, r.shape[-1])], -1)
-        return _block_by_block(both, self.products).unflatten(-1, (r.shape[-1], r.shape[-1]))
-
-    def adjoint_diag(self, X: Float[Tensor, "... n_blocks k k"]) -> Float[Tensor, "... n_blocks J"]:
-        """`diag(Bᵀ X B)`."""
-        if self.products is None:
-            return ((X @ self.B) * self.B).sum(-2)
-        return _block_by_block(X.flatten(-2), self.products[:, : self.B.shape[-1]].mT)
-
-    def scatter_columns(self, values: Tensor) -> Tensor:
-        """`(..., n_blocks, J)` back to `(..., n_y)`; padding carries zeros."""
-        if self.layout.columns is None:
-            return values.squeeze(-2)
-        out = values.new_zeros(*values.shape[:-2], self.layout.n_columns)
-        return out.index_add(-1, self.layout.columns.reshape(-1).to(values.device), values.flatten(-2))
-
-    def scatter_rows(self, values: Tensor) -> Tensor:
-        """`(..., n_blocks, k, J)` to `(..., n_blocks · k, n_y)`."""
-        if self.layout.columns is None:
-            return values.squeeze(-3)
-        out = values.new_zeros(*values.shape[:-1], self.layout.n_columns)
-        index = self.layout.columns.to(values.device).unsqueeze(-2).expand(values.shape)
-        return out.scatter_add(-1, index, values).flatten(-3, -2)
-
-
-def _block_by_block(values: Tensor, matrices: Tensor) -> Tensor:
-    """`(..., n_blocks, a)` times `(n_blocks, a, b)`: one matrix product per block, whatever the batch."""
-    lead = values.shape[:-2]
-    flat = values.movedim(-2, 0).reshape(len(matrices), -1, values.shape[-1]) @ matrices
-    return flat.reshape(len(matrices), *lead, matrices.shape[-1]).movedim(0, -2)
-
-
 def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> Scalar | Inverse | Triangular:
+    inverted = _invert_group(group, var, tol_var)
+    return inverted or triangular_factor(group.B, group.columns_of(var), group.rows_of(tol_var))
+
+
+def _invert_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> Scalar | Inverse | None:
     v, r = group.columns_of(var), group.rows_of(tol_var)
     if group.layout.rows.shape[-1] == 1:
         return Scalar((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
-    return inverse_of(group.S(v, r)) or triangular_factor(group.B, v, r)
+    return inverse_of(group.S(v, r))
+
+
+def reciprocal_or_zero(S: Tensor) -> Tensor:
+    """`1 / S`, and 0 where `S = 0` (nothing is uncertain in an exact balance): the pseudo-inverse."""
+    if S.requires_grad:
+        return S.masked_fill(S == 0, torch.inf).reciprocal()  # has the gradient 0 there, not NaN
+    return S.reciprocal().nan_to_num_(nan=torch.nan, posinf=0.0)
 
 
 def safe_sqrt(x: Tensor) -> Tensor:

@@ -5,10 +5,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.blocks import BalanceOperator, block_layout
+from equipoise.blocks import BalanceOperator
 from equipoise.constraints import LinearConstraint
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.layout import block_layout
 from equipoise.tolerance import GaussianOffset, LogNormalVariance, Tolerance, tolerance_posterior
+from equipoise.update import UpdatedGaussian
 
 
 def condition(
@@ -55,32 +57,40 @@ def condition(
     dtype, work = gaussian.mean.dtype, _work_dtype(gaussian.mean)
     _check_shapes(gaussian, B.B if isinstance(B, BalanceOperator) else B, target)
     operator = B if isinstance(B, BalanceOperator) else BalanceOperator(B.to(work))
-    mean, var, target = gaussian.mean.to(work), gaussian.var.to(work), target.to(work)
-    tol_var = torch.as_tensor(tol_var, dtype=work, device=mean.device)
-    tol_var = tol_var.expand(target.shape[-1:]) if tol_var.ndim == 0 else tol_var
-    if not (tol_var.is_meta or torch.compiler.is_compiling()) and bool((tol_var < 0).any()):
-        raise ValueError(f"tol_var holds variances, which must be ≥ 0, but got {float(tol_var.min())}.")
-    n_hidden = 0
+    prior, target, tol_var, n_hidden = gaussian.to(work), target.to(work), _variances(tol_var, target, work), 0
     if input_var is not None:
         if A is None:
             raise ValueError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
         n_hidden = A.shape[-1]
-        mean, var, operator = _with_hidden_inputs(mean, var, operator.B, A.to(work), input_var.to(work))
-    return ConditionedGaussian(DiagonalGaussian(mean, var), operator, target, tol_var, n_hidden, dtype, rounding)
+        prior, operator = _with_hidden_inputs(prior, operator.B, A.to(work), input_var.to(work))
+    return UpdatedGaussian(prior, operator, target, tol_var, n_hidden, dtype, rounding)
+
+
+def _variances(tol_var: Tensor | float, target: Tensor, work: torch.dtype) -> Tensor:
+    tol_var = torch.as_tensor(tol_var, dtype=work, device=target.device)
+    tol_var = tol_var.expand(target.shape[-1:]) if tol_var.ndim == 0 else tol_var
+    if tol_var.is_meta or torch.compiler.is_compiling() or tol_var.numel() == 0:
+        return tol_var
+    if (least := tol_var.detach().min().item()) < 0:
+        raise ValueError(f"tol_var holds variances, which must be ≥ 0, but got {least}.")
+    return tol_var
 
 
 def _check_shapes(gaussian: DiagonalGaussian, B: Tensor, target: Tensor) -> None:
-    got = f"mean {tuple(gaussian.mean.shape)}, B {tuple(B.shape)} and target {tuple(target.shape)}"
     if B.ndim < 2 or B.shape[-1] != gaussian.mean.shape[-1] or target.shape[-1:] != B.shape[-2:-1]:
+        got = f"mean {tuple(gaussian.mean.shape)}, B {tuple(B.shape)} and target {tuple(target.shape)}"
         raise ValueError(f"mean (..., n_y), B (..., m, n_y) and target (..., m) must fit together, but got {got}.")
 
 
 def _work_dtype(like: Tensor) -> torch.dtype:
-    return torch.float32 if like.device.type == "mps" else torch.float64  # Apple's GPU has no float64
+    return torch.float32 if like.is_mps else torch.float64  # Apple's GPU has no float64
 
 
-def _with_hidden_inputs(mean: Tensor, var: Tensor, B: Tensor, A: Tensor, input_var: Tensor):
+def _with_hidden_inputs(
+    gaussian: DiagonalGaussian, B: Tensor, A: Tensor, input_var: Tensor
+) -> tuple[DiagonalGaussian, BalanceOperator]:
     """C5: append δx with mean 0 to the outputs."""
+    mean, var = gaussian.mean, gaussian.var
     shape = torch.broadcast_shapes(mean.shape[:-1], input_var.shape[:-1])
     input_var = input_var.expand(*shape, input_var.shape[-1])
     mean = torch.cat([mean.expand(*shape, mean.shape[-1]), torch.zeros_like(input_var)], -1)
@@ -88,7 +98,7 @@ def _with_hidden_inputs(mean: Tensor, var: Tensor, B: Tensor, A: Tensor, input_v
     uncertain = (input_var.reshape(-1, input_var.shape[-1]) > 0).any(0)
     lead = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     coefficients = torch.cat([B.expand(*lead, *B.shape[-2:]), (A * uncertain).expand(*lead, *A.shape[-2:])], -1)
-    return mean, var, BalanceOperator(coefficients)
+    return DiagonalGaussian(mean, var), BalanceOperator(coefficients)
 
 
 class ConditioningLayer(nn.Module):

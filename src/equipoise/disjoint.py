@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.blocks import LOG_2PI
+from equipoise.blocks import LOG_2PI, BalanceOperator
+from equipoise.update import DisjointUpdate
 
 
 class Gradients(NamedTuple):
@@ -48,17 +49,16 @@ def joint(
         `log p` per row, and the function from a gradient shared by all rows to those of the arguments.
     """
     B2, d, e = B.square(), var + w, y - mean
-    h = e / d  # precision-weighted error
-    innovation = target - mean @ B.mT
-    s = torch.addmm(tol_var, var, B2.mT)
-    share = w / d  # 1 − g
-    q = torch.addmm(tol_var, var * share, B2.mT)
-    left = innovation - (var * h) @ B.mT
+    precision = d.reciprocal()
+    h, share = e * precision, w * precision  # precision-weighted error; 1 − g
+    innovation = torch.addmm(target, mean, B.mT, alpha=-1.0)
+    left = torch.addmm(innovation, var * h, B.mT, alpha=-1.0)
+    s, q = torch.addmm(tol_var, var, B2.mT), torch.addmm(tol_var, var * share, B2.mT)
     a, c = left / q, innovation / s
-    quadratic = (h * e).sum(-1) + (a * left - c * innovation).sum(-1)
+    quadratic = torch.linalg.vecdot(h, e) + torch.linalg.vecdot(a, left) - torch.linalg.vecdot(c, innovation)
     value = (quadratic + d.log().sum(-1) + (q / s).log_().sum(-1) + y.shape[-1] * LOG_2PI).mul_(-0.5)
 
-    return value, partial(_pull_joint, B, B2, var, d, h, q, s, a, c, share)
+    return value, partial(_pull_joint, B, B2, var, precision, h, q, s, a, c, share)
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def _pull_joint(
     B: Tensor,
     B2: Tensor,
     var: Tensor,
-    d: Tensor,
+    precision: Tensor,
     h: Tensor,
     q: Tensor,
     s: Tensor,
@@ -75,17 +75,15 @@ def _pull_joint(
     share: Tensor,
     grad: float,
 ) -> Gradients:
-    of_d = (h.square() - 1.0 / d).mul_(0.5 * grad)
-    of_q = (a.square() - 1.0 / q).mul_(0.5 * grad)
-    of_s = (c.square() - 1.0 / s).mul_(-0.5 * grad)
-    of_left, of_innovation = a * grad, c * grad
-    aB, inner = of_left @ B, of_q @ B2
-    along = aB * h
-    of_mean = torch.addcmul(h * grad - of_innovation @ B, aB, share)
-    of_var = of_d + (along + inner * share).mul_(share) + of_s @ B2
-    g = var / d
-    of_w = of_d + (inner * g - along).mul_(g)
-    return Gradients(of_mean, of_var, of_innovation - of_left, of_q + of_s, of_w)
+    of_d = torch.addcmul(precision, h, h, value=-1.0).mul_(-0.5 * grad)
+    of_q = torch.addcmul(q.reciprocal(), a, a, value=-1.0).mul_(-0.5 * grad)
+    of_s = torch.addcmul(s.reciprocal(), c, c, value=-1.0).mul_(0.5 * grad)
+    aB, inner, g = a @ B, of_q @ B2, var * precision
+    along = (aB * h).mul_(grad)
+    of_mean = (h - c @ B).addcmul_(aB, share).mul_(grad)
+    of_var = torch.addcmul(of_d, torch.addcmul(along, inner, share), share).addmm_(of_s, B2)
+    of_w = of_d.addcmul_(torch.addcmul(along, inner, g, value=-1.0), g, value=-1.0)
+    return Gradients(of_mean, of_var, (c - a).mul_(grad), of_q + of_s, of_w)
 
 
 @torch.no_grad()
@@ -101,35 +99,19 @@ def marginal(
 
     With `s = B² v + r`, `c = (t − B μ) / s`: `μ_C = μ + v Bᵀ c`, `v_C = v − v² (B²)ᵀ (1/s)`.
     """
-    B2 = B.square()
-    precision = 1.0 / torch.addmm(tol_var, var, B2.mT)
-    c = (target - mean @ B.mT) * precision
-    cB, share = c @ B, var * (precision @ B2)
-    left = (1.0 - share).clamp_min_(torch.finfo(mean.dtype).eps)  # v_C / v, kept above rounding
-    var_c = var * left
-    u = y - mean - var * cB
+    operator = BalanceOperator(B, layout=[])  # nothing here needs to know of blocks
+    update = DisjointUpdate.of(operator, mean, var, target, tol_var)
+    var_c = torch.rsub(update.share, 1.0).clamp_min_(torch.finfo(mean.dtype).eps).mul_(var)  # kept above rounding of v
+    u = torch.addcmul(y - mean, var, update.step, value=-1.0)
     z = u / var_c
     value = ((z * u).sum(-1) + var_c.log().sum(-1) + y.shape[-1] * LOG_2PI).mul_(-0.5)
 
-    return value, partial(_pull_marginal, B, B2, var, precision, c, cB, left, share, z, var_c)
+    return value, partial(_pull_marginal, operator, var, update, z, var_c)
 
 
 @torch.no_grad()
 def _pull_marginal(
-    B: Tensor,
-    B2: Tensor,
-    var: Tensor,
-    precision: Tensor,
-    c: Tensor,
-    cB: Tensor,
-    left: Tensor,
-    share: Tensor,
-    z: Tensor,
-    var_c: Tensor,
-    grad: float,
+    operator: BalanceOperator, var: Tensor, update: DisjointUpdate, z: Tensor, var_c: Tensor, grad: float
 ) -> Gradients:
-    G, H = z * grad, (z.square() - 1.0 / var_c).mul_(0.5 * grad)
-    of_target = ((G * var) @ B.mT).mul_(precision)
-    of_s = ((H * var.square()) @ B2.mT).mul_(precision.square()).addcmul_(of_target, c, value=-1.0)
-    of_var = G * cB + H * (left - share) + of_s @ B2
-    return Gradients(G - of_target @ B, of_var, of_target, of_s, None)
+    of_var_c = (z.square() - 1.0 / var_c).mul_(0.5 * grad)
+    return Gradients(*update.pull(operator, var, z * grad, of_var_c), None)

@@ -33,6 +33,11 @@ class DiagonalGaussian:
     mean: Float[Tensor, "... n_y"]
     var: Float[Tensor, "... n_y"]
 
+    def to(self, dtype: torch.dtype) -> "DiagonalGaussian":
+        """The same in another dtype."""
+        same = self.mean.dtype == self.var.dtype == dtype
+        return self if same else DiagonalGaussian(self.mean.to(dtype), self.var.to(dtype))
+
     def sample(self, n_draws: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws ... n_y"]:
         """Reparameterised draws on axis 0."""
         shape = (n_draws, *torch.broadcast_shapes(self.mean.shape, self.var.shape))
@@ -175,7 +180,8 @@ class ConditionedGaussian:
 
     def _seen(self, values: Tensor) -> Tensor:
         """Drop the hidden variables and return to the caller's dtype."""
-        return values[..., : values.shape[-1] - self.n_hidden].to(self.dtype)
+        values = values[..., : -self.n_hidden] if self.n_hidden else values
+        return values if values.dtype == self.dtype else values.to(self.dtype)
 
 
 def _joint_log_prob(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | float) -> Tensor:
