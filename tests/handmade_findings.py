@@ -16,6 +16,7 @@ from equipoise.training import History
 
 ONE_BATCH = eq.TrainingPlan(batch_size=128, mean_learning_rate=0.1, learning_rate=1e-2)
 SMALL: dict[str, Any] = {"hidden": (8,), "max_epochs": 40, "n_draws": 32, "random_state": 0, "training": ONE_BATCH}
+SHORT = SMALL | {"max_epochs": 8}  # where nothing has to be learned
 OUTPUTS = ["a [kg/s]", "b [kg/s]", "total [kg/s]", "top [kg/s]"]
 BALANCES = eq.LinearConstraint.from_equations(
     {"sum": "total = a + b", "split": "feed = top + total"}, inputs=["x", "z"], known=["feed [kg/s]"], outputs=OUTPUTS

@@ -32,10 +32,10 @@ WITH_KNOWN = eq.LinearConstraint.from_equations(
     known=["loss"],
     outputs=["a [kg]", "b [kg]", "total [kg]", "twice"],
 )
-PLAN = eq.TrainingPlan(max_epochs=12, batch_size=64, patience=5)
+PLAN = eq.TrainingPlan(max_epochs=8, batch_size=64, patience=5)
 
 
-def table(n: int = 120, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def table(n: int = 60, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Inputs x, z and outputs a, b, a + b."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (n, 2))
@@ -143,8 +143,9 @@ def test_predictions_are_the_same_to_the_bit(pair):
         lambda m: measured(m, X).log_prob(Y),
         lambda m: m.score(X, Y),
     ):
-        assert type(ask(loaded)) is type(ask(model))
-        np.testing.assert_array_equal(plain(ask(loaded)), plain(ask(model)))
+        expected, said = ask(model), ask(loaded)
+        assert type(said) is type(expected)
+        np.testing.assert_array_equal(plain(said), plain(expected))
     pd.testing.assert_frame_equal(after.ledger().to_frame(), before.ledger().to_frame(), check_exact=True)
     if model.constraint is not None:
         np.testing.assert_array_equal(after.residual_of_means(3), before.residual_of_means(3))
@@ -231,8 +232,8 @@ def test_sensors_given_per_row_are_a_note_that_no_fit_mistakes_for_a_value(tmp_p
     model, X, Y = made(sensors_per_row)
     model.save(tmp_path / "m.safetensors")
     loaded = artifact.load(tmp_path / "m.safetensors")
-    assert loaded.sensor_std == "given per row, shape (120, 3)"
-    with pytest.raises(ValueError, match=r"must be 'learn', but got 'given per row, shape \(120, 3\)'"):
+    assert loaded.sensor_std == "given per row, shape (60, 3)"
+    with pytest.raises(ValueError, match=r"must be 'learn', but got 'given per row, shape \(60, 3\)'"):
         clone(loaded).fit(X, Y)
 
 
@@ -344,7 +345,7 @@ def test_the_same_fit_gives_the_same_bytes_even_if_it_was_killed_in_between(tmp_
     )
 
     def kill(record):
-        if record["epoch"] == 8:
+        if record["epoch"] == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -360,7 +361,7 @@ def test_the_same_fit_gives_the_same_bytes_even_if_it_was_killed_in_between(tmp_
 
 def test_no_flipped_byte_goes_unnoticed(tmp_path):
     good, path = (MODELS / "format_1.safetensors").read_bytes(), tmp_path / "m.safetensors"
-    for at in [*range(100), *range(100, len(good), 61), len(good) - 1]:
+    for at in [*range(100), *range(100, len(good), 199), len(good) - 1]:
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x01]) + good[at + 1 :])
         with pytest.raises(ArtifactError, match=re.escape(str(path))):
             artifact.load(path)

@@ -1,6 +1,7 @@
 """Figures of balances: what they draw is what was found, and their text alternatives carry the numbers."""
 
 from dataclasses import replace
+from functools import cache
 from xml.etree import ElementTree
 
 import numpy as np
@@ -45,9 +46,15 @@ def axes(monkeypatch):
     return found
 
 
+@cache
+def usual(draw):
+    """The figure of the usual findings, drawn once."""
+    return only(draw(made_up()))
+
+
 @pytest.mark.parametrize("draw", DRAW)
 def test_a_figure_has_words_and_a_model_without_balances_has_none(draw):
-    figure = only(draw(made_up()))
+    figure = usual(draw)
     assert figure.caption.endswith(".")
     assert len(figure.alt) > 40
     assert "sum" in words(figure)
@@ -65,7 +72,7 @@ def test_residuals_are_bars_between_their_quantiles(axes):
 
 
 def test_text_alternatives_of_residuals_carry_the_sizes():
-    alt = only(balance_figures.closures(made_up())).alt.replace(SPACE, " ")
+    alt = usual(balance_figures.closures).alt.replace(SPACE, " ")
     assert alt.endswith(
         "do not exceed: measured rows 0.980 kg/s; means, before 1.96 kg/s; draws, before 3.92 kg/s; "
         "means, after 0.0196 kg/s; draws, after 0.0392 kg/s."

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.integrate import trapezoid
 
 from equipoise.report import charts
@@ -89,10 +90,10 @@ def test_groups_hold_all_in_order_and_are_even(n, sizes):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_there_are_as_many_panels_as_were_asked_for(n):
-    found = []
-    drawn(lambda canvas: found.extend([charts.panels(canvas, n), list(canvas.axes)]))
-    assert found[0] == found[1]
-    assert len(found[0]) == n
+    canvas = Figure()
+    panels = charts.panels(canvas, n)
+    assert panels == canvas.axes
+    assert len(panels) == n
 
 
 @pytest.mark.parametrize(

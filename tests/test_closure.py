@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from handmade_findings import BALANCES, SMALL, balanced, table, without_balances
+from handmade_findings import BALANCES, SHORT, balanced, table, without_balances
 
 import equipoise as eq
 from equipoise.report.closure import (
@@ -109,7 +109,7 @@ def test_a_model_that_draws_output_by_output_shows_that_too():
     X, Y = table()
     complete = Y.notna().all(axis=1)
     X, Y = X[complete], Y[complete]
-    model = eq.ConstrainedBNNRegressor(BALANCES, likelihood="marginal", tolerance=0, **SMALL).fit(X, Y)
+    model = eq.ConstrainedBNNRegressor(BALANCES, likelihood="marginal", tolerance=0, **SHORT).fit(X, Y)
     p = model.predict_distribution(X)
     residuals = closures(p, Y.to_numpy())[0].residuals
     z = p.sample(DRAWS, joint=False)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from handmade_findings import BALANCES, OUTPUTS, SMALL, balanced, table, without_balances
+from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, table, without_balances
 
 import equipoise as eq
 from equipoise.report.confidence import sensors_of, trust_of
@@ -33,7 +33,7 @@ def test_priors_are_in_the_balances_own_units():
 
 
 def test_what_was_not_learned_has_no_prior():
-    model = eq.ConstrainedBNNRegressor(BALANCES, tolerance={"sum": 0.1, "split": 0}, **SMALL).fit(*table())
+    model = eq.ConstrainedBNNRegressor(BALANCES, tolerance={"sum": 0.1, "split": 0}, **SHORT).fit(*table())
     given, exact = trust_of(model)
     assert (given.kind, exact.kind) == ("fixed", "exact")
     assert np.isnan([given.prior_mu_rho, given.prior_sigma_rho, exact.prior_mu_rho, exact.prior_sigma_rho]).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from handmade_findings import BALANCES, OUTPUTS, SMALL, balanced, table, without_balances
+from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, table, without_balances
 from sklearn.metrics import r2_score
 
 import equipoise as eq
@@ -41,7 +41,7 @@ def test_the_ledger_adds_up_to_the_variance_of_measured_values():
 def test_a_single_balance_buys_the_whole_reduction():
     X, Y = table()
     one = BALANCES.without("split")
-    f = findings(eq.ConstrainedBNNRegressor(one, **SMALL).fit(X, Y), X, Y)
+    f = findings(eq.ConstrainedBNNRegressor(one, **SHORT).fit(X, Y), X, Y)
     assert f.bought.shape == (1, 4)
     assert f.bought[0] * f.before_var == pytest.approx(f.ledger["reduction"], abs=1e-12)
     assert f.bought[0, 3] == 0  # “top” is not in it
@@ -69,7 +69,7 @@ def test_frames_of_any_kind_and_order_and_arrays_give_the_same():
 
 def test_a_plain_model_of_one_output_has_findings():
     x = np.linspace(-1, 1, 20)
-    model = eq.ConstrainedBNNRegressor(**SMALL).fit(x[:, None], x**2)
+    model = eq.ConstrainedBNNRegressor(**SHORT).fit(x[:, None], x**2)
     f = findings(model, x[:, None], x**2)
     assert (f.inputs, f.known, f.outputs, f.closures, f.trust) == (("x0",), (), ("y0",), (), ())
     assert f.scores[0].r2 == pytest.approx(r2_score(x**2, model.predict(x[:, None])))
@@ -77,7 +77,7 @@ def test_a_plain_model_of_one_output_has_findings():
 
 
 def test_a_model_that_does_not_remember_its_training_has_findings():
-    forgetful = eq.ConstrainedBNNRegressor(**SMALL).fit(np.arange(20.0)[:, None], np.arange(20.0))
+    forgetful = eq.ConstrainedBNNRegressor(**SHORT).fit(np.arange(20.0)[:, None], np.arange(20.0))
     del forgetful.history_
     assert findings(forgetful, np.arange(20.0)[:, None], np.arange(20.0)).history == History()
 
@@ -85,7 +85,7 @@ def test_a_model_that_does_not_remember_its_training_has_findings():
 def test_sensors_that_differed_by_training_row_are_taken_at_their_average():
     X, Y = table()
     std = np.linspace(0.02, 0.1, Y.size).reshape(Y.shape)
-    model = eq.ConstrainedBNNRegressor(BALANCES, sensor_std=std, **SMALL).fit(X, Y)
+    model = eq.ConstrainedBNNRegressor(BALANCES, sensor_std=std, **SHORT).fit(X, Y)
     f = findings(model, X, Y)
     assert f.ledger["sensor"] == pytest.approx(model.sensor_std_["std"].to_numpy() ** 2)
 
@@ -161,7 +161,7 @@ def test_outputs_that_cannot_be_judged_are_refused_with_their_place(Y, message):
 
 def test_another_model_must_predict_the_same_outputs():
     X, Y = table()
-    other = eq.ConstrainedBNNRegressor(**SMALL).fit(X[["x", "z"]], Y[["a [kg/s]"]])
+    other = eq.ConstrainedBNNRegressor(**SHORT).fit(X[["x", "z"]], Y[["a [kg/s]"]])
     with pytest.raises(
         ValueError, match=r"same outputs, 'a \[kg/s\]', .* in this order, but got 'a \[kg/s\]'\. Fit it"
     ):

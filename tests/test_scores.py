@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from handmade_findings import OUTPUTS, SMALL, balanced, table, without_balances
+from handmade_findings import OUTPUTS, SHORT, balanced, table, without_balances
 from sklearn.metrics import mean_squared_error, r2_score
 
 import equipoise as eq
@@ -85,7 +85,7 @@ def test_an_output_that_a_balance_fixes_to_rounding_is_not_judged():
     x = rng.uniform(-1, 1, (60, 1))
     X, Y = np.hstack([x, 1e9 + x]), np.hstack([1e9 + x, x + 0.1 * rng.normal(size=x.shape)])
     fixed = eq.LinearConstraint.from_equations({"fix": "k = t"}, inputs=["x"], known=["k"], outputs=["t", "free"])
-    p = eq.ConstrainedBNNRegressor(fixed, **SMALL).fit(X, Y).predict_distribution(X).measured()
+    p = eq.ConstrainedBNNRegressor(fixed, **SHORT).fit(X, Y).predict_distribution(X).measured()
     assert calibration(p, Y).n.tolist() == [0, 60]
     assert np.isnan(calibration(p, Y).coverage[:, 0]).all()
     assert {outlier.output for outlier in outliers(p, Y).worst} == {"free"}

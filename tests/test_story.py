@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade_findings import OUTPUTS, SMALL, balanced, made_up, table, trust, without_balances
+from handmade_findings import OUTPUTS, SHORT, balanced, made_up, table, trust, without_balances
 from PIL import Image
 from sklearn.metrics import r2_score
 from test_page import Elements
@@ -193,7 +193,7 @@ def test_a_plain_model_with_few_rows_and_a_constant_output_is_reported():
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, (20, 1))
     Y = np.hstack([np.sin(x), np.full_like(x, 7.0), x**2]) + np.array([0.1, 0, 0.1]) * rng.normal(size=(20, 3))
-    model = eq.ConstrainedBNNRegressor(**SMALL).fit(x, Y)
+    model = eq.ConstrainedBNNRegressor(**SHORT).fit(x, Y)
     Y[:, 2] = np.nan
     page = report(findings(model, x, Y), title="Few")
     assert [section.title for section in page.sections] == [SECTIONS[i] for i in (0, 1, 2, 5, 7, 8, 9)]
@@ -202,6 +202,21 @@ def test_a_plain_model_with_few_rows_and_a_constant_output_is_reported():
     assert "nan" not in Elements(render(page)).text
 
 
+@pytest.fixture
+def drawn_once(monkeypatch):
+    """The first drawing of each kind, the largest one, stands for all others of its kind."""
+    kinds, svg = {}, charts.svg
+
+    def drawn(name, height, draw):
+        kind = name.rstrip("0123456789")
+        if kind not in kinds:
+            kinds[kind] = svg(name, height, draw)
+        return kinds[kind]
+
+    monkeypatch.setattr(charts, "svg", drawn)
+
+
+@pytest.mark.usefixtures("drawn_once")
 def test_thirty_outputs_stay_below_two_megabytes():
     names = tuple(f"Mass flow of stream number {j} through the plant [kg/s]" for j in range(30))
     html = render(report(made_up(names), title="Many"))

@@ -237,6 +237,7 @@ def test_a_sensor_of_an_unknown_column_is_refused_with_the_closest_name(folder, 
     )
 
 
+@pytest.mark.parametrize("command", ["check", "fit", "tune"])
 @pytest.mark.parametrize(
     ("job", "message"),
     [
@@ -244,16 +245,17 @@ def test_a_sensor_of_an_unknown_column_is_refused_with_the_closest_name(folder, 
         (JOB.replace("[model]", '[sensors]\nOCV = "1 %"\n[model]'), "'OCV' in [sensors] must be"),
     ],
 )
-def test_the_job_of_a_plant_is_told_its_command(refused, folder, job, message):
+def test_the_job_of_a_plant_is_told_its_command(refused, folder, job, message, command):
     handmade_table.write(folder, job=job)
-    sentence = refused("check", "cell.toml")
+    sentence = refused(command, "cell.toml")
     assert message in sentence
     assert sentence.endswith("If it is the job of a plant, use: equipoise reconcile cell.toml")
 
 
-def test_a_job_that_is_no_plants_either_is_not_sent_elsewhere(refused, folder):
+@pytest.mark.parametrize("command", ["check", "fit", "tune"])
+def test_a_job_that_is_no_plants_either_is_not_sent_elsewhere(refused, folder, command):
     handmade_table.write(folder, job=JOB.replace("inputs", "input"))
-    assert "reconcile" not in refused("check", "cell.toml")
+    assert "reconcile" not in refused(command, "cell.toml")
 
 
 def test_a_job_file_that_is_not_there_is_named_with_those_that_are(refused):

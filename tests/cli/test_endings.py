@@ -5,17 +5,22 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
+import handmade_table
 import pytest
 
 from equipoise.cli import endings, main
+
+MODEL = str(Path(__file__).parents[1] / "models" / "format_1.safetensors")
+NO_UNITS = 'data = "cell.csv"\ninputs = ["x"]\noutputs = ["a", "b"]\n[balances]\nsum = "a = b + x"\n'
 
 # A command that is terminated while it writes a file.
 TERMINATED = """
 import os, signal, sys
 from pathlib import Path
 from equipoise.atomic import write_atomically
-from equipoise.cli import check, main
+from equipoise.cli import main, rows
 
 def half(file):
     file.write(b"half of it")
@@ -23,7 +28,7 @@ def half(file):
     for _ in range(1000):
         pass
 
-check.diagnosis_of = lambda *_: write_atomically(Path("page.html"), half)
+rows.job_to_learn = lambda *_: write_atomically(Path("page.html"), half)
 sys.exit(main(["check", "cell.toml"]))
 """
 
@@ -44,16 +49,27 @@ def test_a_command_that_is_terminated_takes_away_what_is_half_written(folder):
     assert sorted(os.listdir()) == before
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])  # complains when all is said, or at the first line
-@pytest.mark.parametrize("words", [["check", "cell.toml"], ["check", "cell.toml", "--json"], ["--help"]])
-def test_a_pipe_that_nobody_reads_is_not_taken_for_a_balance_that_does_not_hold(folder, words, unbuffered):
+def unread(words, unbuffered=""):
+    """Exit code and complaints of a command whose output nobody reads."""
     read, write = os.pipe()
     os.close(read)
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "equipoise", *words]
     run = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=environment, check=False)
     os.close(write)
-    assert (run.returncode, run.stderr) == (141, b"")
+    return run.returncode, run.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # complains when all is said, or at the first line
+@pytest.mark.parametrize("words", [["info", MODEL], ["--help"]])
+def test_a_pipe_that_nobody_reads_ends_a_command_silently(words, unbuffered):
+    assert unread(words, unbuffered) == (141, b"")
+
+
+def test_a_pipe_that_nobody_reads_is_not_taken_for_a_balance_that_does_not_hold(folder):
+    handmade_table.write(folder, "x,a,b\n1,2,5\n2,3,1\n3,7,4\n", NO_UNITS)
+    assert main(["check", "cell.toml"]) == 1
+    assert unread(["check", "cell.toml"]) == (141, b"")
 
 
 def test_handlers_of_signals_stay_the_callers(monkeypatch):

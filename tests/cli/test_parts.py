@@ -1,6 +1,6 @@
 """`equipoise predict` for many tables: each as if alone, whichever engine predicts it, and nothing twice."""
 
-import contextlib
+import pickle
 import sys
 
 import numpy as np
@@ -63,22 +63,33 @@ def test_parts_together_are_the_predictions_of_one_table(tables, predict):
     np.testing.assert_allclose(together[columns], one[columns], rtol=1e-6, atol=1e-9)
 
 
-def on_dask():
-    """Workers are forked from a process that has torch already."""
-    dask = pytest.importorskip("dask")
-    pytest.importorskip("distributed")
-    from process_group import CONTEXT
+def test_processes_write_the_same_files(tables, predict, monkeypatch, capsys):
+    """Tasks go as far as processes get them; that these run them is tested with `fleet.py`."""
 
-    CONTEXT.Process(target=int).start()
-    return dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    def pickled(tasks, workers, told, show):
+        assert workers == 2
+        return {name: pickle.loads(pickle.dumps(task))(bool) for name, task in tasks.items()}
 
-
-@pytest.mark.parametrize("engine", ["processes", "dask"])
-def test_every_engine_writes_the_same_files(tables, predict, engine):
+    monkeypatch.setattr("equipoise.fleet._in_processes", pickled)
     assert predict() == 0
-    with on_dask() if engine == "dask" else contextlib.nullcontext():
-        assert predict("--engine", engine, "--workers", "2", output="there") == 0
+    assert predict("--engine", "processes", "--workers", "2", output="there") == 0
     assert results(tables, "there") == results(tables)
+    assert "there: 3 tables, 135 rows" in capsys.readouterr().out
+
+
+def test_a_dask_cluster_writes_the_same_files(tables, predict, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    clusters, cluster = [], distributed.LocalCluster
+
+    def of_threads(**settings):  # processes would import torch, which takes seconds
+        clusters.append(settings)
+        return cluster(**settings, processes=False)
+
+    monkeypatch.setattr(distributed, "LocalCluster", of_threads)
+    assert predict() == 0
+    assert predict("--engine", "dask", "--workers", "2", output="there") == 0
+    assert results(tables, "there") == results(tables)
+    assert [settings["n_workers"] for settings in clusters] == [2]
 
 
 # --- Going on ---------------------------------------------------------------------------------------------------------

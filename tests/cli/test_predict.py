@@ -328,7 +328,7 @@ def test_ctrl_c_leaves_an_earlier_table_as_it_was(predicted, fitted, folder, mon
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(predict, "_beside", interrupted)
+    monkeypatch.setattr("equipoise.cli.rows.beside", interrupted)
     assert main(["predict", str(fitted), "new.csv", "-o", "out.csv"]) == 130
     assert capsys.readouterr().err == "equipoise: interrupted\n"
     assert contents(folder) == before

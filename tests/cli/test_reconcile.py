@@ -16,7 +16,7 @@ from handmade_table import contents
 
 import equipoise as eq
 from equipoise import tables
-from equipoise.cli import main, measured, reconcile
+from equipoise.cli import main, measured, reconcile, rows
 from equipoise.job import Plant
 
 VARIABLES = [*STD, "loss [kg/s]"]
@@ -137,8 +137,8 @@ def test_pieces_of_a_table_give_what_the_whole_gives(reconciled, monkeypatch, ca
     table.loc[30:40, "oil [kg/s]"] = np.nan
     table.to_csv("plant.csv", index=False)
     whole, said = reconciled(), capsys.readouterr().out
-    sizes, beside = [], reconcile._beside
-    monkeypatch.setattr(reconcile, "_beside", lambda frame, told: sizes.append(len(frame)) or beside(frame, told))
+    sizes, beside = [], rows.beside
+    monkeypatch.setattr(rows, "beside", lambda frame, told: sizes.append(len(frame)) or beside(frame, told))
     monkeypatch.setattr(measured, "CHUNK", 100)
     monkeypatch.setattr(measured, "FEWEST", 1)
     pieces = reconciled()
@@ -352,7 +352,7 @@ def test_rows_that_cannot_be_tested_have_no_statistic_and_no_alarm(reconciled):
     assert list(tested["global alarm"].drop(index=2)) == ["False"] * 4
 
 
-@pytest.mark.parametrize("stage", ["_beside", "_page", "_write_page"])
+@pytest.mark.parametrize("stage", ["rows.beside", "reconcile._page", "reconcile._write_page"])
 def test_ctrl_c_leaves_earlier_results_as_they_were(folder, undrawn, monkeypatch, stage):
     for name in ("out.csv", "plant.html"):
         (folder / name).write_text("of an earlier run")
@@ -361,6 +361,6 @@ def test_ctrl_c_leaves_earlier_results_as_they_were(folder, undrawn, monkeypatch
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reconcile, stage, interrupted)
+    monkeypatch.setattr(f"equipoise.cli.{stage}", interrupted)
     assert main(["reconcile", "plant.toml", "plant.csv", "-o", "out.csv", "--report", "plant.html"]) == 130
     assert contents(folder) == before

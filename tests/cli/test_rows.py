@@ -1,16 +1,18 @@
 """Rows of tables in the order that jobs and models take them, as frames or arrays."""
 
 import hashlib
+from pathlib import Path
 
 import handmade_table
 import numpy as np
+import pandas as pd
 import pytest
 from handmade_table import FULL_JOB, cell
 
 import equipoise as eq
 from equipoise import artifact
 from equipoise.cli import rows
-from equipoise.job import Job
+from equipoise.job import Job, JobError
 from equipoise.tables import TableError
 
 
@@ -22,6 +24,20 @@ def test_a_job_gets_inputs_then_known_columns_and_outputs_in_its_own_order(folde
     assert list(found.Y.columns) == ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
     np.testing.assert_array_equal(found.X, cell()[list(found.X.columns)])
     np.testing.assert_array_equal(found.Y, cell()[list(found.Y.columns)])
+
+
+def test_the_line_for_a_plant_can_be_typed_as_it_stands(folder):
+    (folder / "my plant.toml").write_text('data = "a.csv"\noutputs = ["a", "b"]\n[balances]\nsame = "a = b"\n')
+    with pytest.raises(JobError, match=r"use: equipoise reconcile 'my plant\.toml'$"):
+        rows.job_to_learn(Path("my plant.toml"))
+
+
+def test_what_is_told_stands_beside_the_rows_it_is_told_of():
+    piece = pd.DataFrame({"run": ["007", "008"]}, index=[64, 65])
+    told = rows.beside(piece, {"V": [1.0, 2.0]})
+    assert told.to_dict("list") == {"run": ["007", "008"], "V": [1.0, 2.0]}
+    draws = rows.beside(piece, {"V": [1.0, 2.0, 3.0, 4.0]}, times=2)
+    assert draws.to_dict("list") == {"run": ["007", "007", "008", "008"], "V": [1.0, 2.0, 3.0, 4.0]}
 
 
 def test_other_columns_are_kept_if_they_hold_numbers(folder):

@@ -26,9 +26,9 @@ def run(
     For each balance: the residual in its own unit, a verdict, and, where it does not hold, the single change that would
     make it hold. Ends with 1 if a balance does not hold, with 2 if the job itself is wrong.
     """
-    from equipoise.cli.rows import rows_of_job
+    from equipoise.cli.rows import job_to_learn, rows_of_job
 
-    described = _loaded(job)
+    described = job_to_learn(job)
     described.constraint()  # complains of the job before the table is read
     found = diagnosis_of(described, rows_of_job(described))
     if json:
@@ -37,20 +37,6 @@ def run(
         _show(found, described.data)
     if not found.holds:
         raise typer.Exit(1)
-
-
-def _loaded(path: Path) -> Job:
-    """The job, or why it cannot be used; that of a plant is not learned from."""
-    from equipoise.job import Job, JobError, Plant
-
-    try:
-        return Job.load(path)
-    except JobError as error:
-        try:
-            Plant.load(path)
-        except JobError:
-            raise error from None
-        raise JobError(f"{error} If it is the job of a plant, use: equipoise reconcile {path}") from error
 
 
 def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:

@@ -64,10 +64,9 @@ def _fit(
 ) -> None:
     from equipoise import artifact
     from equipoise.cli.check import diagnosis_of
-    from equipoise.cli.rows import check_output, fingerprint, rows_of_job
-    from equipoise.job import Job
+    from equipoise.cli.rows import check_output, fingerprint, job_to_learn, rows_of_job
 
-    described = Job.load(job)
+    described = job_to_learn(job)
     check_output(files.target, job, described.data)
     files.check(resume, anew)
     rows = rows_of_job(described)
@@ -99,10 +98,9 @@ def _check_rows(job: Job, rows: RowsOfTable) -> None:
 
 def _follow(job: Path, seed: int | None, quick: bool, device: str | None) -> None:
     """What a process that is not the first does: the same training, of which it keeps and tells nothing."""
-    from equipoise.cli.rows import rows_of_job
-    from equipoise.job import Job
+    from equipoise.cli.rows import job_to_learn, rows_of_job
 
-    described = Job.load(job)
+    described = job_to_learn(job)
     rows = rows_of_job(described)
     _check_rows(described, rows)
     _estimator(described, None, seed, quick, device).fit(rows.X[list(described.x_columns)], rows.Y)

@@ -82,6 +82,7 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> int:
     """Predict a table, and write it whole or not at all; returns the number of its rows."""
     from tqdm.auto import tqdm
 
+    from equipoise.cli.rows import beside
     from equipoise.tables import TableWriter
 
     n_rows, samples = 0, asked.samples
@@ -89,7 +90,8 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> int:
         for frame, p in _pieces(model, data, samples):
             p = p.measured() if asked.measured else p
             told = _draws(frame, p, samples) if samples else _moments(frame, p, asked.level, asked.ledger)
-            table.write(_beside(frame, told, max(samples, 1)))
+            kept = frame.set_axis(_carried(list(frame.columns), told), axis=1)
+            table.write(beside(kept, told, max(samples, 1)))
             n_rows += len(frame)
             bar.update(len(frame))
     return n_rows
@@ -156,15 +158,6 @@ def _draws(frame: pd.DataFrame, p: Predictive, samples: int) -> dict[str, Any]:
     draws = p.sample(samples).swapaxes(0, 1).reshape(len(frame) * samples, -1)
     told = {name: draws[:, j] for j, name in enumerate(p.outputs)}
     return {"draw": np.tile(np.arange(samples), len(frame)), **told}
-
-
-def _beside(frame: pd.DataFrame, told: dict[str, Any], times: int) -> pd.DataFrame:
-    """The table's own columns, and what is told of them."""
-    import pandas as pd
-
-    kept = frame.set_axis(_carried(list(frame.columns), told), axis=1)
-    repeated = kept.loc[kept.index.repeat(times)] if times > 1 else kept
-    return pd.concat([repeated.reset_index(drop=True), pd.DataFrame(told)], axis=1)
 
 
 def _carried(columns: list[str], told: Collection[str]) -> list[str]:

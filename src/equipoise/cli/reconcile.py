@@ -11,8 +11,6 @@ import typer
 from equipoise.cli.screen import is_watched, number, say, table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from equipoise.cli.measured import MeasuredTable
     from equipoise.cli.reconcilers import Reconciler
     from equipoise.reconciliation import Logbook
@@ -91,20 +89,16 @@ def _write_page(report: Path, page: bytes) -> None:
 def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -> Logbook:
     from tqdm.auto import tqdm
 
+    from equipoise.cli.rows import beside
+
     total: Any = None
     with tqdm(desc="reconcile", unit="row", disable=not is_watched()) as bar:
         for piece in measured.pieces():
             columns, log = reconciler.of(piece)
-            written.write(_beside(piece.frame, columns))
+            written.write(beside(piece.frame, columns))
             total = log if total is None else total + log
             bar.update(len(piece.frame))
     return total
-
-
-def _beside(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat([frame.reset_index(drop=True), pd.DataFrame(columns)], axis=1)
 
 
 def _page(log: Logbook, measured: MeasuredTable) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,21 @@ def header_of(path: Path) -> tuple[str, ...]:
         rule = f"'{path.name}' must have several columns, but got {names[0]!r} alone"
         raise tables.TableError(f"{rule}. Separate its columns by comma, semicolon, tab or |.")
     return names
+
+
+def job_to_learn(path: Path) -> Job:
+    """The job that a file describes, or why nothing can be learned from it: it may be that of a plant."""
+    from equipoise.job import Job, JobError, Plant
+
+    try:
+        return Job.load(path)
+    except JobError as error:
+        try:
+            Plant.load(path)
+        except JobError:
+            raise error from None
+        line = shlex.join(["equipoise", "reconcile", str(path)])
+        raise JobError(f"{error} If it is the job of a plant, use: {line}") from error
 
 
 def rows_of_job(job: Job) -> RowsOfTable:
@@ -83,6 +99,14 @@ def placed(path: Path, first_row: int = 0) -> Iterator[None]:
 def in_kind(model: ConstrainedBNNRegressor, frame: pd.DataFrame) -> Any:
     """A frame for a model that was fitted with one, otherwise an array."""
     return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
+
+
+def beside(frame: pd.DataFrame, told: dict[str, Any], times: int = 1) -> pd.DataFrame:
+    """The columns of a table, and what is told of them, by column; `times` lines of it for each row."""
+    import pandas as pd
+
+    repeated = frame.loc[frame.index.repeat(times)] if times > 1 else frame
+    return pd.concat([repeated.reset_index(drop=True), pd.DataFrame(told)], axis=1)
 
 
 def check_output(output: Path, *read: Path) -> None:

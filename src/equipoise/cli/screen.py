@@ -23,7 +23,8 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left
     for row in rows:
         shown.add_row(*map(Text, row))
     console = _console()
-    with console.capture() as drawn:  # rich itself would end the process where nobody reads on
+    sys.stdout.flush()  # where nobody reads on, rich itself would end the process, also for what was said before
+    with console.capture() as drawn:
         console.print(shown)
     print(drawn.get(), end="")
 

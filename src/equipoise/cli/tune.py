@@ -30,11 +30,10 @@ def run(
     """
     import numpy as np
 
-    from equipoise.cli.rows import rows_of_job
-    from equipoise.job import Job
+    from equipoise.cli.rows import job_to_learn, rows_of_job
     from equipoise.tuning import Choice, Uniform, tune
 
-    described = Job.load(job)
+    described = job_to_learn(job)
     rows = rows_of_job(described)
     overrides: dict[str, Any] = {"max_epochs": 60} if quick else {}
     held_out = np.random.default_rng(described.model.seed).permutation(len(rows.Y))[: int(HELD_OUT * len(rows.Y))]

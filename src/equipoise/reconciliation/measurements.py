@@ -111,9 +111,7 @@ def measurements(
 
 def _rows(argument: str, data: Any, names: tuple[str, ...]) -> tuple[Array, bool]:
     """A table as an array `(rows, n)`, and whether it was a single row."""
-    array = _numbers(
-        argument, _ordered(argument, data, names)
-    ).copy()  # what happens to the user's own is not our doing
+    array = numbers(argument, _ordered(argument, data, names)).copy()  # what happens to the user's own is not our doing
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         rule = f"{argument} must have {len(names)} columns ({quoted_list(names)})"
         raise ReconciliationError(f"{rule}, but got shape {array.shape}. Give one row, or a table of rows.")
@@ -156,7 +154,8 @@ def _ordered(argument: str, data: Any, names: tuple[str, ...], default: float | 
     return [data.get(name, default) for name in names]
 
 
-def _numbers(argument: str, data: Any) -> Array:
+def numbers(argument: str, data: Any) -> Array:
+    """What a user gave, as floats of any shape. Raises ReconciliationError with what is no number."""
     try:
         return np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):
@@ -198,7 +197,7 @@ def _std_of(
     if said is None:
         advice = f"Give one for each of {quoted_list(names)}, or covariance"
         raise ReconciliationError(f"{argument} must hold standard deviations, but got None. {advice}.")
-    std = _numbers(argument, _ordered(argument, said, names, default))
+    std = numbers(argument, _ordered(argument, said, names, default))
     shapes = [(), (len(names),)] + ([] if values is None else [values.shape])
     if std.shape not in shapes:
         rule = f"{argument} must be one number, or one for each of {quoted_list(names)}"
@@ -223,7 +222,7 @@ def _check_std(argument: str, std: Array, names: tuple[str, ...], values: Array 
 
 def _covariance(said: Any, std: Any, outputs: tuple[str, ...]) -> Array:
     """A covariance of the outputs; positive definite but for exact ones, whose rows and columns are 0."""
-    V, n = _numbers("covariance", _square(said, outputs)), len(outputs)
+    V, n = numbers("covariance", _square(said, outputs)), len(outputs)
     if V.shape != (n, n):
         rule = f"covariance must have shape ({n}, {n}), for {quoted_list(outputs)}"
         raise ReconciliationError(f"{rule}, but got shape {V.shape}. Use std for variances alone.")
@@ -249,7 +248,7 @@ def _square(said: Any, outputs: tuple[str, ...]) -> Any:
         return said
     index: list[Any] = list(getattr(said, "index", ()))
     rows: list[Any] = index if set(index) >= set(outputs) else list(frames.columns_of(said))
-    table = _numbers("covariance", _ordered("covariance", said, outputs))
+    table = numbers("covariance", _ordered("covariance", said, outputs))
     return table[[rows.index(name) for name in outputs]] if set(rows) >= set(outputs) else table
 
 

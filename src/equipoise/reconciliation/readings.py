@@ -1,6 +1,5 @@
 """What instruments show now, beside a model's inputs: any of its outputs, with what is known of their errors."""
 
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from equipoise import frames
 from equipoise.equations import did_you_mean, quoted_list
 from equipoise.predictive import Predictive
-from equipoise.reconciliation.measurements import ReconciliationError
+from equipoise.reconciliation.measurements import ReconciliationError, numbers
 from equipoise.subspace import exact_directions
 
 Array = NDArray[np.float64]
@@ -139,7 +138,7 @@ def _table(argument: str, data: Any, outputs: tuple[str, ...], n_rows: int, othe
     columns = _columns(data)
     if columns is not None:
         return _assembled(argument, columns, outputs, n_rows, others)
-    array = _numbers(argument, data)
+    array = numbers(argument, data)
     if len(outputs) == 1 and array.shape == (n_rows,):
         array = array[:, None]
     shapes = [(n_rows, len(outputs))] + ([(len(outputs),)] if argument == "std" else [])
@@ -168,17 +167,9 @@ def _assembled(
         raise ReconciliationError(f"{rule}, but got {unknown[0]!r}. {did_you_mean(str(unknown[0]), outputs)}")
     table = np.full((n_rows, len(outputs)), np.nan)
     for j, name in enumerate(outputs):
-        column = _numbers(f"{argument} of {name!r}", columns.get(name, np.nan))
+        column = numbers(f"{argument} of {name!r}", columns.get(name, np.nan))
         if column.shape not in ((), (n_rows,)):
             wanted = f"{argument} must have {n_rows} rows, like X"
             raise ReconciliationError(f"{wanted}, but got {len(column)} for {name!r}. Make them agree.")
         table[:, j] = column
     return table
-
-
-def _numbers(argument: str, data: Any) -> Array:
-    try:
-        return np.asarray(data, dtype=np.float64)
-    except (TypeError, ValueError):
-        advice = "Correct it, or use NaN"
-        raise ReconciliationError(f"{argument} must hold numbers, but got {reprlib.repr(data)}. {advice}.") from None

@@ -74,18 +74,28 @@ def svg(name: str, height: float, draw: Callable[[Canvas], None]) -> str:
         draw: Is given the canvas.
     """
     import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Canvas
 
     with mpl.rc_context({**STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the page's font draws the text, not ours
-        canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
+        canvas = Canvas(figsize=(WIDTH, height), dpi=72, layout="constrained")
+        FigureCanvasSVG(canvas)
         draw(canvas)
+        _lay_out(canvas)
         file = io.StringIO()
         unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         canvas.savefig(file, format="svg", transparent=True, metadata=unsaid)
     text = file.getvalue()
     text = COORDINATES.sub(_shortened, text[text.index("<svg") :]).replace(INK, "currentColor")
     return text.replace("<svg ", f'<svg style="color: {INK}; background: #ffffff" ', 1)
+
+
+def _lay_out(canvas: Canvas) -> None:
+    """Find the places of axes now: when it saves a canvas, matplotlib would draw all of it once more for that."""
+    if (engine := canvas.get_layout_engine()) is not None:
+        engine.execute(canvas)
+        canvas.set_layout_engine("none")
 
 
 def _shortened(coordinates: re.Match[str]) -> str:
