@@ -80,12 +80,13 @@ def train_rows(n: int) -> Callable[[], object]:
     from benchmarks import cell, training
     from equipoise.gradient import backward
     from equipoise.likelihood import joint
+    from equipoise.optimizer import Adam
     from equipoise.scaling import Standardizer
 
     X, Y = cell.data(n)
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)
     rows, model = cell.rows(X, Y, standardizer), cell.model(standardizer, joint, sensor=True)
-    optimizer, generator = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True), torch.Generator().manual_seed(0)
+    optimizer, generator = Adam([{"params": list(model.parameters()), "lr": 1e-5}]), torch.Generator().manual_seed(0)
 
     def epoch():
         for index in torch.randperm(n, generator=generator).split(training.BATCH):

@@ -15,6 +15,7 @@ from equipoise.gradient import backward
 from equipoise.likelihood import Likelihood, joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
+from equipoise.optimizer import Adam
 from equipoise.scaling import Standardizer
 
 BATCH = 512
@@ -52,7 +53,7 @@ def run(quick: bool) -> Iterator[Result]:
 
 def step(model: ConstrainedBNN, rows: Rows) -> Callable[[], object]:
     """A training step of ours."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
+    optimizer = Adam([{"params": list(model.parameters()), "lr": 1e-5}])
     generator = torch.Generator().manual_seed(0)
 
     def call():

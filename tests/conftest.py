@@ -27,7 +27,7 @@ collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") i
 
 @pytest.fixture
 def long_training():
-    """Tests that train or reconcile thousands of times do without the executed shape annotations, which cost more than they."""
+    """Tests that take thousands of steps do without the executed shape annotations, which cost more than they."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from equipoise import passes
 from equipoise.holdout import check_measured, given_split, random_split
 
 
@@ -20,6 +21,22 @@ def test_a_share_of_the_rows_is_held_out_and_all_others_are_trained_on(fraction)
 def test_the_seed_decides_which():
     first, again, other = (random_split(outputs(), 0.5, seed)[1].tolist() for seed in (3, 3, 4))
     assert first == again != other
+
+
+def test_no_more_rows_are_held_out_than_are_asked_for_at_most():
+    most, few = (random_split(outputs(), 0.5, seed=3, most=n) for n in (30, 4))
+    assert (len(most[1]), len(few[1])) == (20, 4)
+    assert set(few[1]) < set(most[1])
+    assert sorted([*few[0], *few[1]]) == list(range(40))
+
+
+def test_a_long_table_is_split_as_a_short_one(monkeypatch):
+    Y = outputs()
+    Y[9:, 1] = np.nan
+    whole = random_split(Y, 0.5, seed=3)
+    monkeypatch.setattr(passes, "PIECE", 7)
+    for one, other in zip(whole, random_split(Y, 0.5, seed=3), strict=True):
+        assert one.tolist() == other.tolist()
 
 
 def test_rows_without_a_measurement_are_not_held_out():
@@ -60,3 +77,5 @@ def test_an_output_that_is_hardly_measured_is_named():
     with pytest.raises(ValueError, match=r"measured in 3 rows at least .* but got 2 for 'b'\. Drop it"):
         check_measured(Y, ["a", "b"])
     check_measured(Y[:2], ["a", "b"])  # two rows can hold no three
+    with pytest.raises(ValueError, match=r"but got 1 for 'a'"):
+        check_measured(outputs()[:, :1] * np.where(np.arange(40) < 8, 1, np.nan)[:, None], ["a"], np.arange(7, 40))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from equipoise import passes
 from equipoise.constraints import LinearConstraint
 from equipoise.preparation import Prepared, obeyed_to_rounding, sensor_std_in_use, tolerance_of_each
 from equipoise.scaling import Standardizer
@@ -38,6 +39,14 @@ def test_a_balance_is_obeyed_only_if_every_row_obeys_it_to_rounding():
     assert obeyed_to_rounding(BALANCES, *table(miss=1e-9), EPS).tolist() == [False, False]
     assert obeyed_to_rounding(BALANCES, *table(miss=1e-9), 2.0**-23).tolist() == [True, False]  # single precision
     assert obeyed_to_rounding(None, *table(), EPS).shape == (0,)
+
+
+@pytest.mark.parametrize("miss", [0.0, 1e-9])
+def test_a_long_table_says_of_balances_what_a_short_one_says(monkeypatch, miss):
+    whole, rounding = obeyed_to_rounding(BALANCES, *table(miss), EPS), prepared(miss=miss).rounding()
+    monkeypatch.setattr(passes, "PIECE", 4)
+    assert obeyed_to_rounding(BALANCES, *table(miss), EPS).tolist() == whole.tolist()
+    assert prepared(miss=miss).rounding().tolist() == pytest.approx(rounding.tolist(), rel=1e-12)
 
 
 @pytest.mark.parametrize(("n_measured", "obeyed"), [(3, True), (2, False)])
@@ -80,7 +89,7 @@ def test_nothing_is_learned_of_sensors_without_balances_or_where_measurements_ar
 
 def test_rows_are_the_data_in_standardized_units():
     data = prepared(sensor_std=np.full((30, 4), 0.2))
-    rows, s = data.rows(), data.standardizer
+    rows, s = data.rows(np.arange(30)), data.standardizer
     np.testing.assert_allclose(rows.x.numpy(), (data.X - data.X.mean(0)) / data.X.std(0), rtol=1e-5)
     np.testing.assert_allclose(rows.y.numpy(), (data.Y - data.Y.mean(0)) / data.Y.std(0), rtol=1e-12)
     assert rows.target is not None
@@ -92,7 +101,7 @@ def test_rows_are_the_data_in_standardized_units():
 
 def test_sensors_that_are_the_same_for_all_rows_are_no_part_of_the_rows():
     data = prepared(sensor_std=np.array([0.1, 0.0, 0.0, np.nan]))
-    assert data.rows().sensor_var is None
+    assert data.rows(np.arange(30)).sensor_var is None
     sensor = data.sensor()
     assert sensor is not None
     assert sensor.learned.tolist() == [False, False, False, True]
@@ -103,7 +112,7 @@ def test_without_balances_there_is_nothing_to_condition_on():
     data = prepared(constraint=None, obeyed=())
     assert data.conditioning({}, True) is None
     assert data.rounding() is None
-    assert data.rows().target is None
+    assert data.rows(np.arange(30)).target is None
 
 
 def test_a_balance_that_is_a_fact_gets_no_offset():
@@ -146,5 +155,5 @@ def test_noise_free_sensors_that_contradict_an_exact_balance_are_refused_by_its_
 
 
 def test_rows_are_in_the_precision_that_their_use_wants():
-    rows = prepared().rows()
+    rows = prepared().rows(np.arange(30))
     assert (rows.x.dtype, rows.y.dtype) == (torch.float32, torch.float64)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from equipoise import model
 from equipoise.conditioning import ConditioningLayer
 from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
@@ -94,6 +95,16 @@ def test_the_scatter_of_a_balance_is_about_its_mean_and_over_rows_that_have_all_
     residual = (rows.y[1::2, 2] - rows.y[1::2, 0] - rows.y[1::2, 1]).numpy()
     np.testing.assert_allclose(found[0], residual.var(), rtol=1e-10)
     np.testing.assert_allclose(found[1], 4 * rows.y[:, 3].numpy().var(), rtol=1e-10)
+
+
+def test_variances_of_many_pieces_start_as_those_of_one(monkeypatch):
+    rows = scattered(fit_error=0.3, sensor_std=0.01)
+    rows.y[::3, 1] = math.nan
+    in_one = start(model_of(), rows)
+    monkeypatch.setattr(model, "PIECE", 999)
+    in_pieces = start(model_of(), rows)
+    for name, values in in_one.items():
+        np.testing.assert_allclose(in_pieces[name], values, rtol=1e-6)
 
 
 def test_a_balance_that_no_row_has_in_full_leaves_its_tolerance_at_the_prior():

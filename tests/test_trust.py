@@ -10,7 +10,7 @@ import torch
 from handmade import COUPLED, NAN, network, standardizer, variances
 
 import references
-from equipoise import trust
+from equipoise import passes, trust
 from equipoise.conditioning import ConditioningLayer
 from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
@@ -88,6 +88,17 @@ def test_rows_in_which_an_output_of_the_balance_is_missing_are_left_out():
         np.testing.assert_allclose(getattr(first, name), getattr(alone, name), rtol=1e-12)
 
 
+def test_a_long_table_has_the_residuals_of_a_short_one(monkeypatch):
+    X, Y = noisy_table(offset=(0.3, -0.2), slope=(0.1, 0.0))
+    Y[:150, 0] = NAN  # whole pieces without the first balance
+    at_once = residuals(BALANCES, X, Y, 64 * EPS)
+    monkeypatch.setattr(passes, "PIECE", 33)
+    for one, other in zip(at_once, residuals(BALANCES, X, Y, 64 * EPS), strict=True):
+        assert (one.n_rows, one.input, one.rounding) == (other.n_rows, other.input, other.rounding)
+        for name in ("mean", "se", "std", "input_slope", "input_z"):
+            np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-10)
+
+
 @pytest.mark.parametrize("n_seen", [0, 2])
 def test_of_fewer_than_three_rows_nothing_is_said(n_seen):
     X, Y = noisy_table(10, offset=(9.0, 0.0))
@@ -123,6 +134,25 @@ def test_a_constant_input_is_no_cause_of_a_dependence():
 
 
 # --- Lessons ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_averaged_over_rows_does_not_depend_on_how_many_are_looked_at_at_once(monkeypatch):
+    model, rows = taught_model(sensor=variances([NAN, 0.3, 0.1]))
+
+    def averages():
+        (lesson,) = lessons(model, rows, 4)
+        left, noise = trust.residual_var(model, rows, 4), trust.sensor_var(model, rows, 4)
+        return [*dataclasses.astuple(lesson), *left.tolist(), *noise.tolist()]
+
+    at_once = averages()
+    monkeypatch.setattr(trust, "AT_ONCE", 17)
+    np.testing.assert_allclose(averages(), at_once, rtol=1e-6, atol=1e-9)
+
+
+def test_fixed_tolerances_are_taught_nothing():
+    model, rows = taught_model()
+    model.conditioning.tolerance.learned.fill_(False)
+    assert lessons(model, rows, 4) == [None]
 
 
 def taught_model(*, tol_std=0.1, n=60, log_var=-8.0, loc=-6.0, std=3.0, likelihood=joint, sensor=None, offset=0.0):

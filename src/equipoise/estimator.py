@@ -9,22 +9,23 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from equipoise import frames, trust
 from equipoise.constraints import LinearConstraint
-from equipoise.holdout import check_measured, given_split, random_split
+from equipoise.holdout import MOST_STREAMED, check_measured, given_split, random_split
 from equipoise.intake import InputRangeError, check_range, fitting_constraint, inputs_of, output_names, outputs_of
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.network import ACTIVATIONS, BayesianMLP
 from equipoise.parameters import check_choice, check_count, check_counts, check_fraction, check_positive
+from equipoise.passes import Table, is_mapped
 from equipoise.predictive import Predictive
 from equipoise.preparation import Prepared, obeyed_to_rounding, sensor_std_in_use, tolerance_of_each
 from equipoise.reconciliation.with_model import ModelReconciliation, reconcile_with_model
 from equipoise.scaling import Standardizer
+from equipoise.streaming import AnyRows
 from equipoise.training import History, TrainingPlan, train
 
 __all__ = ["LIKELIHOODS", "ConstrainedBNNRegressor", "InputRangeError"]
@@ -81,6 +82,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         True
     """
 
+    _can_stream = True  # whether `_train` takes rows that are read batch by batch
+
     def __init__(
         self,
         constraint: LinearConstraint | None = None,
@@ -128,30 +131,36 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ) -> "ConstrainedBNNRegressor":
         """Fit to inputs X `(n, n_x)` and outputs y `(n, n_y)` or `(n,)`; NaN in y means "not measured".
 
+        Arrays that stay in their files (`numpy.load(…, mmap_mode="r")`) are not copied into memory, whatever their kind
+        of numbers: each batch is read when its turn comes, and the model is that of the same arrays in memory.
+
         Args:
             X, y: Arrays or data frames.
             held_out: Positions of the rows that are not trained on but decide when to stop; None picks
-                `validation_fraction` of them at random.
+                `validation_fraction` of them at random, of arrays in files at most 100,000. They are held in memory.
             callback: Called with the record of each epoch, as in `history_`.
         """
         self._check_parameters()
         X, Y, precision = self._validated(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         if held_out is None:
-            train_rows, held_out = random_split(Y, self.validation_fraction, self.seed_)
+            most = MOST_STREAMED if self._streams(X, Y) else None
+            train_rows, held_out = random_split(Y, self.validation_fraction, self.seed_, most)
         else:
             train_rows, held_out = given_split(held_out, len(Y))
         self.held_out_, self.n_rows_ = held_out, len(train_rows)
-        check_measured(Y[train_rows], self.output_names_)
-        self.standardizer_ = Standardizer.fit(X[train_rows], Y[train_rows], self.constraint_)
+        check_measured(Y, self.output_names_, train_rows)
+        self.standardizer_ = Standardizer.fit(X, Y, self.constraint_, train_rows)
         obeyed = obeyed_to_rounding(self.constraint_, X, Y, precision)
         data = Prepared(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
         self.model_ = self._build(data)
         if self.model_.conditioning is not None and self.likelihood == "joint":
             data.check_exact(self.model_.conditioning.tolerance)
-        rows = data.rows()
-        trained_on = rows.take(torch.as_tensor(train_rows)).to(self._device)
-        validation = rows.take(torch.as_tensor(held_out)).to(self._device) if len(held_out) else None
+        if self._streams(X, Y):
+            trained_on = data.streamed(train_rows, self._device)
+        else:
+            trained_on = data.rows(train_rows).to(self._device)
+        validation = data.rows(held_out).to(self._device) if len(held_out) else None
         self.history_ = self._train(trained_on, validation, callback)
         self._summarise(data, trained_on)
         return self
@@ -231,6 +240,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         named = self.output_names_ if self._seen_names else ()
         Y = np.asarray(frames.select(y, named, "y"), dtype=float).reshape(len(mean), -1)
         weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        from sklearn.metrics import r2_score  # half a second that no prediction needs
+
         scores = []
         for j in range(Y.shape[1]):
             seen = ~np.isnan(Y[:, j])
@@ -254,7 +265,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ data
 
-    def _validated(self, X: Any, y: Any) -> tuple[Array, Array, float]:
+    def _validated(self, X: Any, y: Any) -> tuple[Table, Table, float]:
         """Inputs and outputs as arrays, and the relative rounding of the outputs as they came."""
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
@@ -263,7 +274,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         y = frames.select(y, self._named_outputs(), "y")
         self._output_labels = y.columns if frames.is_frame(y) and hasattr(y, "index") else None
         X = self._inputs(X, reset=True)
-        Y, precision = outputs_of(y)
+        Y, precision = outputs_of(y, self._named_outputs())
         check_consistent_length(X, Y)
         self._single = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
@@ -272,7 +283,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.output_names_ = tuple(names) or tuple(f"y{j}" for j in range(Y.shape[1]))
         return X, Y, precision
 
-    def _inputs(self, X: Any, reset: bool) -> Array:
+    def _inputs(self, X: Any, reset: bool) -> Table:
         return inputs_of(self, X, () if self.constraint is None else self.constraint.columns, reset)
 
     @property
@@ -283,8 +294,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _named_outputs(self) -> tuple[str, ...]:
         return () if self.constraint is None else self.constraint.outputs
 
-    def _constraint(self, X: Array, Y: Array) -> LinearConstraint | None:
+    def _constraint(self, X: Table, Y: Table) -> LinearConstraint | None:
         return fitting_constraint(self.constraint, X, Y, self._input_names)
+
+    def _streams(self, X: Table, Y: Table) -> bool:
+        """Whether rows are read batch by batch."""
+        return self._can_stream and (is_mapped(X) or is_mapped(Y))
 
     # ------------------------------------------------------------------ model
 
@@ -305,7 +320,9 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         likelihood = LIKELIHOODS[self.likelihood]
         return ConstrainedBNN(network, layer, likelihood, sensor, data.rounding()).to(self._device)
 
-    def _train(self, rows: Rows, validation: Rows | None, callback: Callable[[dict], object] | None = None) -> History:
+    def _train(
+        self, rows: AnyRows, validation: Rows | None, callback: Callable[[dict], object] | None = None
+    ) -> History:
         """Fit `model_` in place; other methods train in other ways."""
         return train(
             self.model_,
@@ -321,14 +338,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
         return tolerance_of_each(self.tolerance, self.constraint_.names, obeyed)  # type: ignore[union-attr]
 
-    def _sensor_std(self, Y: Array, obeyed: NDArray[np.bool_]) -> Array | None:
+    def _sensor_std(self, Y: Table, obeyed: NDArray[np.bool_]) -> Array | None:
         said, names = self.sensor_std, self.output_names_
         return sensor_std_in_use(said, names, len(Y), self.constraint_, self.likelihood, obeyed)
 
-    def _summarise(self, data: Prepared, rows: Rows) -> None:
+    def _summarise(self, data: Prepared, rows: AnyRows) -> None:
         """What was learned of balances and sensors, in the user's units."""
         model, standardizer, seed = self.model_, self.standardizer_, derived_seed(self.seed_, 6)
-        self._sensors_per_row = rows.sensor_var is not None
+        self._sensors_per_row = data.sensor_std_per_row is not None
         sensor_var = trust.sensor_var(model, rows, seed).cpu().numpy()
         self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
         taught, systematic = [], []

@@ -5,30 +5,32 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
-Positions = NDArray[np.intp]
+from equipoise.passes import Array, Positions, Table, pieces
+
 LEAST_MEASURED = 3  # rows in which every output must be measured
 RARE = 10  # rows: an output that is measured in fewer is not held out
+MOST_STREAMED = 100_000  # rows held out of a table that stays in its file: these are in memory
 
 
-def random_split(Y: Array, fraction: float, seed: int) -> tuple[Positions, Positions]:
+def random_split(Y: Table, fraction: float, seed: int, most: int | None = None) -> tuple[Positions, Positions]:
     """Rows to train on and rows held out; a row that is empty or has a rarely measured output is not held out.
 
     Args:
         Y: Outputs, NaN where not measured, shape `(n, n_y)`.
         fraction: Share of the rows that may be held out which is.
         seed: The same seed holds out the same rows.
+        most: Number of rows that are held out at most.
     Example:
         >>> trained, held_out = random_split(np.ones((20, 1)), 0.1, seed=0)
         >>> len(trained), len(held_out)
         (18, 2)
     """
-    measured = ~np.isnan(Y)
-    rare = measured.sum(0) < min(RARE, len(Y))
-    eligible = np.flatnonzero(measured.any(1) & ~(measured & rare).any(1))
+    rare = _counts(Y) < min(RARE, len(Y))
+    eligible = np.flatnonzero(np.concatenate([_may_be_held_out(y, rare) for (y,) in pieces(Y)]))
     n_held_out = int(fraction * len(eligible))
+    n_held_out = n_held_out if most is None else min(n_held_out, most)
     held_out = np.sort(np.random.default_rng(seed).permutation(eligible)[:n_held_out])
-    return np.setdiff1d(np.arange(len(Y)), held_out), held_out
+    return _others(held_out, len(Y)), held_out
 
 
 def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
@@ -45,14 +47,33 @@ def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
             f"held_out must hold positions of rows, 0 to {n - 1}, and leave two rows at least to train on, "
             f"but got {held_out!r}."
         )
-    return np.setdiff1d(np.arange(n), chosen), chosen.astype(np.intp)
+    chosen = chosen.astype(np.intp)
+    return _others(chosen, n), chosen
 
 
-def check_measured(Y: Array, outputs: Sequence[str]) -> None:
-    """Raise unless the rows that are trained on, shape `(n, n_y)`, have something of every output."""
-    for name, n_measured in zip(outputs, (~np.isnan(Y)).sum(0), strict=True):
-        if n_measured < min(LEAST_MEASURED, len(Y)):
+def check_measured(Y: Table, outputs: Sequence[str], rows: Positions | None = None) -> None:
+    """Raise unless the rows of Y, shape `(n, n_y)`, that are trained on have something of every output."""
+    n_rows = len(Y) if rows is None else len(rows)
+    for name, n_measured in zip(outputs, _counts(Y, rows), strict=True):
+        if n_measured < min(LEAST_MEASURED, n_rows):
             raise ValueError(
                 f"Every output must be measured in {LEAST_MEASURED} rows at least that are trained on, but got "
                 f"{n_measured} for {name!r}. Drop it."
             )
+
+
+def _counts(Y: Table, rows: Positions | None = None) -> NDArray[np.int64]:
+    """In how many rows each output is measured, shape `(n_y,)`."""
+    return np.sum([(~np.isnan(y)).sum(0) for (y,) in pieces(Y, rows=rows)], axis=0)
+
+
+def _may_be_held_out(Y: Array, rare: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    measured = ~np.isnan(Y)
+    return np.any(measured, axis=1) & ~np.any(measured & rare, axis=1)
+
+
+def _others(chosen: Positions, n: int) -> Positions:
+    """The rest of `n` positions, ascending."""
+    rest = np.ones(n, dtype=bool)
+    rest[chosen] = False
+    return np.flatnonzero(rest)

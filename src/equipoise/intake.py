@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from equipoise import frames
 from equipoise.constraints import LinearConstraint
+from equipoise.passes import Table, is_mapped, is_whole, pieces
 from equipoise.scaling import Standardizer
 
 Array = NDArray[np.float64]
@@ -27,8 +28,8 @@ class InputRangeError(ValueError):
         self.column, self.row, self.value = column, row, value
 
 
-def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: bool) -> Array:
-    """Inputs as an array, shape `(n, n_x)`.
+def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: bool) -> Table:
+    """Inputs as an array of float64, shape `(n, n_x)`; one to learn from that stays in its file is left as it is.
 
     Args:
         estimator: On which scikit-learn keeps the names and the number of inputs.
@@ -37,6 +38,10 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
         reset: Whether this is a new fit, or rows that must have the columns of the last one.
     """
     X = frames.select(X, columns, "X")
+    if reset and is_mapped(X) and X.ndim == 2 and min(X.shape) > 0 and len(X) > 1:
+        check_mapped("X", X, columns)
+        validate_data(estimator, X, skip_check_array=True)  # keeps the number of inputs
+        return X
     try:
         checked = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
     except (TypeError, ValueError) as error:
@@ -46,22 +51,58 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
     return np.asarray(checked)
 
 
-def outputs_of(y: Any) -> tuple[Array, float]:
+def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
     """Outputs as an array with as many axes as they came with, and their relative rounding as they came.
 
+    The array is of float64; one that stays in its file is left as it is.
+
+    Args:
+        y: A table.
+        columns: Names of its columns, where they are known.
     Example:
         >>> outputs_of(np.array([1, 2], dtype=np.float32))
         (array([1., 2.]), 1.1920928955078125e-07)
     """
+    if is_mapped(y) and y.ndim in (1, 2) and min(y.shape) > 0:
+        check_mapped("y", y.reshape(len(y), -1), columns, nan_ok=True)
+        return y, _rounding_of(y)
     checks: Any = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
     Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
-    precision = float(np.finfo(Y.dtype if Y.dtype.kind == "f" else float).eps)
     try:
-        return check_array(Y, dtype=np.float64, **checks), precision  # type: ignore[arg-type]
+        return check_array(Y, dtype=np.float64, **checks), _rounding_of(Y)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         if (found := frames.culprit(y)) is None:
             raise
         raise ValueError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
+
+
+def _rounding_of(Y: Table) -> float:
+    return float(np.finfo(Y.dtype if Y.dtype.kind == "f" else float).eps)
+
+
+def check_mapped(argument: str, table: Table, columns: Sequence[str], nan_ok: bool = False) -> None:
+    """Raise, with column and row, unless a table that stays in its file holds finite numbers.
+
+    Args:
+        argument: "X" or "y".
+        table: Shape `(n, k)`.
+        columns: Names of its columns; made up if there are not k of them.
+        nan_ok: Whether numbers may be missing.
+    """
+    if not is_whole(table):
+        raise ValueError(
+            f"The file of {argument} must not change while it is mapped, but got a shorter one. Map it anew."
+        )
+    row = 0
+    for (part,) in pieces(table):
+        bad = np.isinf(part) if nan_ok else ~np.isfinite(part)
+        if bad.any():
+            i, j = map(int, np.argwhere(bad)[0])
+            name = columns[j] if len(columns) == table.shape[1] else f"{argument}{j}".lower()
+            rule = "finite numbers, NaN where not measured" if nan_ok else "finite numbers only"
+            got = f"{part[i, j]} in column {name!r}, row {row + i}"
+            raise ValueError(f"{argument} must hold {rule}, but got {got}. Drop it or fill it in.")
+        row += len(part)
 
 
 def output_names(y: Any) -> tuple[str, ...]:
@@ -71,7 +112,7 @@ def output_names(y: Any) -> tuple[str, ...]:
 
 
 def fitting_constraint(
-    constraint: LinearConstraint | None, X: Array, Y: Array, inputs: Sequence[str] | None
+    constraint: LinearConstraint | None, X: Table, Y: Table, inputs: Sequence[str] | None
 ) -> LinearConstraint | None:
     """The constraint with a column of A for every input, checked against the shapes of the data.
 

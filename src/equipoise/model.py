@@ -1,6 +1,6 @@
 """ConstrainedBNN: network + balances + tolerances + likelihood, in standardized units; its ELBO and its draws."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 
@@ -13,6 +13,7 @@ from equipoise.conditioning import ConditioningLayer
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.likelihood import Likelihood, joint
 from equipoise.network import BayesianMLP, NetworkGaussian
+from equipoise.passes import PIECE
 from equipoise.tolerance import LogNormalVariance
 from equipoise.variational import DRAW_BLOCK
 
@@ -41,6 +42,11 @@ class Rows:
         """Whether every output is measured."""
         return bool(self.y.isfinite().all())
 
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.x.device
+
     def take(self, index: Tensor | slice) -> "Rows":
         taken = Rows(*(None if part is None else part[index] for part in self.parts()))  # type: ignore[arg-type]
         if vars(self).get("complete"):  # nothing to look for in each batch
@@ -49,6 +55,10 @@ class Rows:
 
     def to(self, device: torch.device | str) -> "Rows":
         return Rows(*(None if part is None else part.to(device) for part in self.parts()))  # type: ignore[arg-type]
+
+    def pieces(self) -> Iterator["Rows"]:
+        """All rows in their order, at most `PIECE` at a time."""
+        return (self.take(slice(start, start + PIECE)) for start in range(0, len(self), PIECE))
 
     def parts(self) -> list[Tensor | None]:
         return [getattr(self, field.name) for field in fields(self)]

@@ -1,6 +1,6 @@
 """Data made ready to be learned from: what they say of balances and sensors before anything is trained."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ from torch import Tensor
 from equipoise.conditioning import ConditioningLayer
 from equipoise.constraints import LinearConstraint
 from equipoise.model import Rows
+from equipoise.passes import Moments, Positions, Table, pieces
 from equipoise.scaling import Standardizer
 from equipoise.sensors import sensor_posterior, sensor_std_of
+from equipoise.streaming import StreamedRows, standardized
 from equipoise.tolerance import LogNormalVariance, TolerancePrior, tolerance_posterior
 
 Array = NDArray[np.float64]
@@ -36,8 +38,8 @@ class Prepared:
         sensor_std: Standard deviations of the sensors, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none.
     """
 
-    X: Array
-    Y: Array
+    X: Table
+    Y: Table
     precision: float
     standardizer: Standardizer
     obeyed: Mask
@@ -48,23 +50,27 @@ class Prepared:
         """Part of the terms of a balance that its residual may be by rounding alone."""
         return ROUNDINGS * self.precision
 
-    def rows(self) -> Rows:
-        """All rows in standardized units."""
-        s, per_row = self.standardizer, None
-        if self.sensor_std is not None and self.sensor_std.ndim == 2:
-            per_row = torch.as_tensor((self.sensor_std / s.y_std) ** 2)
-        return Rows(
-            torch.as_tensor(s.inputs(self.X), dtype=torch.float32),
-            torch.as_tensor(s.outputs(self.Y)),
-            None if s.constraint is None else torch.as_tensor(s.target(self.X)),
-            per_row,
-        )
+    @property
+    def sensor_std_per_row(self) -> Array | None:
+        """Where they are known for each row, shape `(n, n_y)`."""
+        return None if self.sensor_std is None or self.sensor_std.ndim == 1 else self.sensor_std
+
+    def rows(self, positions: Positions) -> Rows:
+        """Rows in standardized units, in memory."""
+        per_row = self.sensor_std_per_row
+        X, Y = (np.asarray(table[positions], dtype=np.float64) for table in (self.X, self.Y))
+        return standardized(self.standardizer, X, Y, None if per_row is None else per_row[positions])
+
+    def streamed(self, positions: Positions, device: torch.device) -> StreamedRows:
+        """The same rows, read when they are needed."""
+        return StreamedRows(self.X, self.Y, self.standardizer, positions, self.sensor_std_per_row, device)
 
     def sensor(self) -> LogNormalVariance | None:
         """Prior and posterior of sensor variances; None where they are none, or known for each row."""
         if self.sensor_std is None or self.sensor_std.ndim == 2:
             return None
-        return sensor_posterior(self.sensor_std, self.Y, self.standardizer, self.precision)
+        largest = np.array([Moments.over(y for (y,) in pieces(self.Y)).largest])
+        return sensor_posterior(self.sensor_std, largest, self.standardizer, self.precision)
 
     def conditioning(self, tolerance: Mapping[str, Any], offset: bool) -> ConditioningLayer | None:
         """The balances in standardized units with what was said of each, as `tolerance_of_each` has it."""
@@ -92,18 +98,24 @@ class Prepared:
         exact = (tolerance.median() == 0).cpu().numpy()
         std = np.zeros(c.n_outputs) if self.sensor_std is None else self.sensor_std
         noisy = (np.atleast_2d(std) != 0).any(0)
-        z, magnitude = np.abs(c.residual(self.X, self.Y)), c.magnitude(self.X, self.Y)
-        for k in np.flatnonzero(exact & ~self.obeyed & ~((c.B != 0) & noisy).any(1)):
-            worst = np.nanmax(z[:, k], initial=0.0)
-            if worst > max(LEAST_ROUNDING, self.relative_rounding) * np.nanmax(magnitude[:, k], initial=0.0):
-                raise ValueError(
-                    f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
-                    f"by up to {worst:.3g} {c.units[k] or ''}. Give its outputs a sensor_std "
-                    "(or 'learn'), or the balance a tolerance."
-                )
+        bound = exact & ~self.obeyed & ~((c.B != 0) & noisy).any(1)
+        if not bound.any():
+            return
+        worst, magnitude = (Moments.over(part[i] for part in closures(c, self.X, self.Y)).largest for i in (0, 1))
+        for k in np.flatnonzero(bound & (worst > max(LEAST_ROUNDING, self.relative_rounding) * magnitude)):
+            raise ValueError(
+                f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
+                f"by up to {worst[k]:.3g} {c.units[k] or ''}. Give its outputs a sensor_std "
+                "(or 'learn'), or the balance a tolerance."
+            )
 
 
-def obeyed_to_rounding(constraint: LinearConstraint | None, X: Array, Y: Array, precision: float) -> Mask:
+def closures(constraint: LinearConstraint, X: Table, Y: Table) -> Iterator[tuple[Array, Array]]:
+    """Residuals and magnitudes of balances, shapes `(n, m)`, piece by piece of the rows."""
+    return ((constraint.residual(x, y), constraint.magnitude(x, y)) for x, y in pieces(X, Y))
+
+
+def obeyed_to_rounding(constraint: LinearConstraint | None, X: Table, Y: Table, precision: float) -> Mask:
     """Which balances all rows obey as well as their digits allow, and three rows at least say so; shape `(m,)`.
 
     Example:
@@ -114,10 +126,11 @@ def obeyed_to_rounding(constraint: LinearConstraint | None, X: Array, Y: Array, 
     """
     if constraint is None:
         return np.zeros(0, dtype=bool)
-    z, magnitude = constraint.residual(X, Y), constraint.magnitude(X, Y)
-    seen = ~np.isnan(z)
-    obeys = np.where(seen, np.abs(z) <= ROUNDINGS * precision * magnitude, True)
-    return obeys.all(0) & (seen.sum(0) >= 3)
+    misses, n_seen = np.zeros((2, constraint.n_balances), dtype=int)
+    for z, magnitude in closures(constraint, X, Y):
+        misses += (np.abs(z) > ROUNDINGS * precision * magnitude).sum(0)
+        n_seen += (~np.isnan(z)).sum(0)
+    return (misses == 0) & (n_seen >= 3)
 
 
 def tolerance_of_each(said: Any, names: tuple[str, ...], obeyed: Mask) -> dict:
@@ -154,7 +167,8 @@ def sensor_std_in_use(
         learnable = np.zeros(len(outputs), dtype=bool)
     else:
         learnable = (c.B != 0).any(0) & ~(c.B[obeyed] != 0).any(0)
-    std = np.where(np.isnan(std) & ~learnable, 0.0, std)
+    if std.ndim == 1:  # per row they are given, and may be many
+        std = np.where(np.isnan(std) & ~learnable, 0.0, std)
     if likelihood == "marginal" and c is not None and (std > 0).any():
         raise ValueError(
             "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "

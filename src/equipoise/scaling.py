@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.constraints import LinearConstraint
+from equipoise.passes import Moments, Positions, Table, pieces
 
 Array = NDArray[np.float64]
 
@@ -36,11 +37,13 @@ class Standardizer:
     constraint: LinearConstraint | None = None
 
     @classmethod
-    def fit(cls, X: Array, Y: Array, constraint: LinearConstraint | None = None) -> "Standardizer":
-        """From inputs `(n, n_x [+ known])` and outputs `(n, n_y)`, NaN in Y ignored."""
+    def fit(
+        cls, X: Table, Y: Table, constraint: LinearConstraint | None = None, rows: Positions | None = None
+    ) -> "Standardizer":
+        """From inputs `(n, n_x [+ known])` and outputs `(n, n_y)`, NaN in Y ignored; of some rows, or of all."""
         n_inputs = X.shape[1] if constraint is None else constraint.n_inputs
-        x_mean, x_std, _ = _mean_std(X[:, :n_inputs])
-        y_mean, y_std, magnitude = _mean_std(Y)
+        x, y = (Moments.over(part for (part,) in pieces(table, rows=rows)) for table in (X[:, :n_inputs], Y))
+        x_mean, x_std, y_mean, y_std, magnitude = x.mean, x.std, y.mean, y.std, y.largest
         # A constant input says nothing, and must not shout when it does change: one unit of x' is all of its value.
         x_std = np.where(x_std > 0, x_std, np.where(x_mean != 0, np.abs(x_mean), 1.0))
         # A constant output counts for nothing in a balance's scale beside ones that vary, but divides by no zero.
@@ -73,19 +76,13 @@ class Standardizer:
         """`y' → y`."""
         return self.y_mean + self.y_std * y
 
-    def rounding(self, X: Array, Y: Array, relative: float) -> Array:
+    def rounding(self, X: Table, Y: Table, relative: float) -> Array:
         """`relative · max_i (Σ|A||x| + Σ|B||y| + |b|) / c_k`: a rounding level in the units of `t'`, shape `(m,)`."""
-        return relative * self._balances.magnitude(X, np.nan_to_num(Y)).max(axis=0) / self.row_scale
+        largest = [self._balances.magnitude(x, np.nan_to_num(y)).max(axis=0) for x, y in pieces(X, Y)]
+        return relative * np.max(largest, axis=0) / self.row_scale
 
     @property
     def _balances(self) -> LinearConstraint:
         if self.constraint is None:
             raise ValueError("This Standardizer was fitted without balances, so it has no row scales or targets.")
         return self.constraint
-
-
-def _mean_std(values: Array) -> tuple[Array, Array, Array]:
-    """Means, standard deviations (0 for columns constant to rounding) and magnitudes of columns, NaN ignored."""
-    mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    magnitude = np.nanmax(np.abs(values), axis=0)
-    return mean, np.where(std <= 8 * np.finfo(float).eps * magnitude, 0.0, std), magnitude

@@ -13,6 +13,7 @@ batch between them and follow the run of a single one to rounding.
 """
 
 import hashlib
+import itertools
 import math
 import os
 import time
@@ -27,8 +28,10 @@ from equipoise.checkpoint import Checkpoint, TrainingError
 from equipoise.distributed import ALONE, Group, current
 from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
+from equipoise.optimizer import Adam
 from equipoise.randomness import BatchGenerator
 from equipoise.splitting import split_residuals
+from equipoise.streaming import AnyRows
 
 PHASES = ("means", "elbo", "noise")
 
@@ -126,7 +129,7 @@ class _Progress:
 
 def train(
     model: ConstrainedBNN,
-    rows: Rows,
+    rows: AnyRows,
     validation: Rows | None = None,
     plan: TrainingPlan | None = None,
     *,
@@ -140,7 +143,7 @@ def train(
 
     Args:
         model: In standardized units.
-        rows: Training rows.
+        rows: Training rows, in memory or read batch by batch.
         validation: Held-out rows that decide when to stop and which state is kept; None keeps the last.
         plan: The numbers; defaults if None.
         seed: All randomness follows from it.
@@ -172,7 +175,7 @@ class _Run:
     def __init__(
         self,
         model: ConstrainedBNN,
-        rows: Rows,
+        rows: AnyRows,
         validation: Rows | None,
         plan: TrainingPlan,
         seed: int,
@@ -205,8 +208,9 @@ class _Run:
         said = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
         said = (*said, network.sizes, network.activation, network.posterior.prior_std)
         digest = hashlib.sha256(repr(said).encode())
-        data = [part for rows in (self.rows, self.validation) if rows is not None for part in rows.parts()]
-        for values in (*data, *self.model.state_dict().values()):
+        both = [rows for rows in (self.rows, self.validation) if rows is not None]
+        data = (part for rows in both for piece in rows.pieces() for part in piece.parts())
+        for values in itertools.chain(data, self.model.state_dict().values()):
             digest.update(b"-" if values is None else values.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
@@ -233,11 +237,14 @@ class _Run:
         order = torch.randperm(len(self.rows), generator=shuffle)
         batches = order.split(self.plan.rows_per_step(len(self.rows)))
         self.model.train()
-        parts = [self._step(index, start + i / (len(batches) * total), generator) for i, index in enumerate(batches)]
+        # Numbers, not tensors: thousands of small ones would keep the memory of batches between them from being reused.
+        parts = [
+            float(self._step(index, start + i / (len(batches) * total), generator)) for i, index in enumerate(batches)
+        ]
         sizes = torch.tensor([len(index) for index in batches], dtype=torch.float64)
         record: dict = {"epoch": len(progress.history.epochs), "phase": progress.phase}
         self.group.follow_first(self._trained)
-        record |= self._summary(torch.stack(parts).double().cpu(), sizes)
+        record |= self._summary(torch.tensor(parts, dtype=torch.float64), sizes)
         if self.validation is not None:
             record["validation"] = self._validate(self.validation)
         record["seconds"] = time.perf_counter() - clock
@@ -264,7 +271,7 @@ class _Run:
     def _share(self, index: Tensor, generator: BatchGenerator) -> Rows:
         """This process's rows of a batch; from now on, `generator` gives them the numbers they have in all of it."""
         generator.rows, generator.total = self.group.share_of(len(index)), len(index)
-        return self.rows.take(index[generator.rows].to(self.rows.x.device))
+        return self.rows.take(index[generator.rows])
 
     def _backward_rmse(self, batch: Rows) -> Tensor:
         """The `mean_rmse` of the batch in all processes, its gradient left in that of the posterior's means."""
@@ -306,7 +313,8 @@ class _Run:
         """Held-out error or expected NLL per row, with the same noise every time."""
         if self.progress.phase == "means":
             rows = rows.take(self.group.share_of(len(rows)))
-            return float(mean_rmse(self.model.network.at_means(rows.x).mean, rows.y, self.group))
+            means = [self.model.network.at_means(part.x).mean for part in rows.pieces()]
+            return float(mean_rmse(torch.cat(means), rows.y, self.group))
         generator = self._generator(len(PHASES))
         draws = [self._nll(rows, generator) for _ in range(self.plan.validation_draws)]
         return sum(draws) / len(draws)
@@ -369,12 +377,10 @@ class _Run:
         if self.progress.best_state is not None:
             self.model.load_state_dict(self.progress.best_state)
 
-    def _new_optimizer(self) -> torch.optim.Adam:
+    def _new_optimizer(self) -> Adam:
         plan, model = self.plan, self.model
         if self.progress.phase == "means":
-            return torch.optim.Adam(
-                [{"params": [model.network.posterior.loc], "peak": plan.mean_learning_rate}], fused=self._fused
-            )
+            return Adam([{"params": [model.network.posterior.loc], "peak": plan.mean_learning_rate}], self._fused)
         layer = model.conditioning
         fast = parameters_of([model.sensor, layer])
         groups = [
@@ -382,11 +388,11 @@ class _Run:
             {"params": [model.network.posterior.log_std], "peak": plan.learning_rate * plan.std_rate},
             {"params": fast, "peak": plan.learning_rate * plan.tolerance_rate},
         ]
-        return torch.optim.Adam([group for group in groups if group["params"]], fused=self._fused)
+        return Adam([group for group in groups if group["params"]], self._fused)
 
     @property
     def _fused(self) -> bool:
-        return self.rows.x.device.type in ("cpu", "cuda")  # elsewhere torch may have no fused Adam
+        return torch.device(self.rows.device).type in ("cpu", "cuda")  # elsewhere torch may have no fused Adam
 
     @property
     def _trained(self) -> list[torch.nn.Parameter]:
@@ -394,7 +400,7 @@ class _Run:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def _generator(self, *key: int) -> BatchGenerator:
-        generator = BatchGenerator(self.rows.x.device)
+        generator = BatchGenerator(self.rows.device)
         generator.manual_seed(derived_seed(self.seed, *map(int, key)))
         return generator
 

@@ -1,6 +1,7 @@
 """How far each balance and sensor can be trusted after a fit, and what the data had to say in it."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -15,42 +16,52 @@ from equipoise.gaussian import ConditionedGaussian
 from equipoise.likelihood import marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import NetworkGaussian
+from equipoise.passes import PIECE, Comoments, Table, pieces
 from equipoise.scaling import Standardizer
+from equipoise.streaming import AnyRows, mean_sensor_var
 from equipoise.tolerance import GaussianOffset, LogNormalVariance, log_normal_moments
 from equipoise.verdict import Lesson, Residual, verdict
 
 Array = NDArray[np.float64]
 LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost
 LESSON_DRAWS = 4
+MOST_ROWS = 100_000  # that averages over rows are taken of, evenly spaced
+AT_ONCE = PIECE // LESSON_DRAWS  # rows
 
 
-def residuals(constraint: LinearConstraint, X: Array, Y: Array, relative_rounding: float) -> list[Residual]:
-    """The systematic residual of each balance over the rows in which all its outputs were measured (Z1)."""
-    z = constraint.residual(X, Y)
-    rounding = relative_rounding * np.nanmax(constraint.magnitude(X, Y), axis=0, initial=0.0)
-    return [_residual(z[:, k], X, constraint.columns, rounding[k]) for k in range(constraint.n_balances)]
+def residuals(constraint: LinearConstraint, X: Table, Y: Table, relative_rounding: float) -> list[Residual]:
+    """The systematic residual of each balance over all rows in which all its outputs were measured (Z1)."""
+    largest = [np.nanmax(constraint.magnitude(x, y), axis=0, initial=0.0) for x, y in pieces(X, Y)]
+    rounding = relative_rounding * np.max(largest, axis=0)
+    together = [Comoments.over(_beside(constraint, k, X, Y)) for k in range(constraint.n_balances)]
+    return [_residual(each, constraint.columns, float(rounding[k])) for k, each in enumerate(together)]
 
 
-def _residual(z: Array, X: Array, columns: tuple[str, ...], rounding: float) -> Residual:
-    seen = ~np.isnan(z)
-    z, X, n = z[seen], X[seen], int(seen.sum())
+def _beside(constraint: LinearConstraint, k: int, X: Table, Y: Table) -> Iterator[Array]:
+    """The residual of a balance and the columns of X, shape `(n, 1 + n_x)`, where it is known."""
+    for x, y in pieces(X, Y):
+        z = constraint.residual(x, y)[:, k]
+        seen = ~np.isnan(z)
+        yield np.column_stack([z[seen], x[seen]])
+
+
+def _residual(found: Comoments, columns: tuple[str, ...], rounding: float) -> Residual:
+    n = found.count
     if n < 3:
-        return Residual(math.nan, math.nan, math.nan, n, rounding=float(rounding))
-    mean, std = float(z.mean()), float(z.std(ddof=1))
-    standard = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
-    correlation = standard.T @ (z - mean) / (n * max(float(z.std()), np.finfo(float).tiny))
-    worst = int(np.abs(correlation).argmax()) if len(columns) else None
-    if worst is None or std <= rounding:
-        return Residual(mean, std / math.sqrt(n), std, n, rounding=float(rounding))
+        return Residual(math.nan, math.nan, math.nan, n, rounding=rounding)
+    mean, spread = float(found.mean[0]), math.sqrt(found.var[0])
+    std = spread * math.sqrt(n / (n - 1))
+    if not columns or std <= rounding:
+        return Residual(mean, std / math.sqrt(n), std, n, rounding=rounding)
+    correlation = found.correlation[1:]
+    worst = int(np.abs(correlation).argmax())
     r = float(np.clip(correlation[worst], -1 + 1e-12, 1 - 1e-12))
     z_value = r * math.sqrt((n - 2) / (1 - r * r))
-    return Residual(
-        mean, std / math.sqrt(n), std, n, columns[worst], r * float(z.std()), z_value, float(rounding), len(columns)
-    )
+    return Residual(mean, std / math.sqrt(n), std, n, columns[worst], r * spread, z_value, rounding, len(columns))
 
 
 @torch.no_grad()
-def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13) -> list[Lesson | None]:
+def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 13) -> list[Lesson | None]:
     """For each learned tolerance: what the expected log-likelihood says of it with the weights fixed.
 
     The other tolerances stay at their medians. All values of `ρ` share the same weight draws and rows, so that their
@@ -66,15 +77,20 @@ def lessons(model: ConstrainedBNN, rows: Rows, seed: int, grid_points: int = 13)
     if layer is None:
         return []
     q, learned = layer.tolerance, layer.tolerance.learned.tolist()
-    subset = _thinned(rows, LESSON_WORK // (LESSON_DRAWS * grid_points * max(1, sum(learned)) ** 2))
-    said = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
-    expected = _ExpectedLogLikelihood(model, said, subset, len(rows) / len(subset))
+    if not any(learned):
+        return [None] * len(learned)
+    index = _spaced(rows, LESSON_WORK // (LESSON_DRAWS * grid_points * sum(learned) ** 2))
+    parts = [rows.take(part) for part in index.split(AT_ONCE)]
+    said = [_said(model, part, seed) for part in parts]
+    expected = _ExpectedLogLikelihood(model, said, parts, len(rows) / len(index))
     return [_lesson(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
 
 
 @torch.no_grad()
-def residual_var(model: ConstrainedBNN, rows: Rows, seed: int) -> Float[Tensor, " m"]:
+def residual_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " m"]:
     """Variance that the model leaves to each balance's residual, relative, averaged over rows, tolerances at medians.
+
+    Of many rows, at most `MOST_ROWS` count, evenly spaced.
 
     ::
 
@@ -84,56 +100,72 @@ def residual_var(model: ConstrainedBNN, rows: Rows, seed: int) -> Float[Tensor, 
     likelihood takes outputs for independent, so that there it is `Σ_j B_kj² v_C,j`.
     """
     layer = model.conditioning
-    r = torch.zeros(0, dtype=torch.float64) if layer is None else layer.tolerance.median()
-    subset = _thinned(rows, LESSON_WORK // (LESSON_DRAWS * max(1, len(r)) ** 2))
-    prior = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
-    conditioned = model.condition(prior, subset.target, r)
-    if not isinstance(conditioned, ConditionedGaussian):
-        return r  # no balances
+    if layer is None:
+        return torch.zeros(0, dtype=torch.float64)
+    r = layer.tolerance.median()
+    index = _spaced(rows, min(MOST_ROWS, LESSON_WORK // (LESSON_DRAWS * max(1, len(r)) ** 2)))
+    sums = [_left(model, rows.take(part), r, seed).sum(0) for part in index.split(AT_ONCE)]
+    return torch.stack(sums).sum(0) / len(index)
+
+
+def _left(model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int) -> Float[Tensor, "n m"]:
+    """What is left to the residual in each row, averaged over draws (Z4)."""
+    conditioned = model.condition(_said(model, rows, seed), rows.target, r)
+    if not isinstance(conditioned, ConditionedGaussian):  # another way of meeting the balances
+        return r.expand(len(rows), -1)
     if model.likelihood is marginal:
-        left = conditioned.operator.apply_squared(conditioned.var)
-    else:
-        left = (r - r.square() * conditioned.factor.inverse_diag).clamp_min(0.0)
-    return left.mean((0, 1))
+        return conditioned.operator.apply_squared(conditioned.var).mean(0)
+    return (r - r.square() * conditioned.factor.inverse_diag).clamp_min(0.0).mean(0)
 
 
 @torch.no_grad()
-def sensor_var(model: ConstrainedBNN, rows: Rows, seed: int) -> Float[Tensor, " n_y"]:
-    """Sensor variances averaged over rows, in standardized units: given ones, or `ω κ(x)` with `ω` at its median."""
-    if rows.sensor_var is not None:
-        return rows.sensor_var.mean(0)
+def sensor_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " n_y"]:
+    """Sensor variances averaged over rows, in standardized units: given ones, or `ω κ(x)` with `ω` at its median.
+
+    Given ones are averaged over all rows; for others at most `MOST_ROWS` count, evenly spaced.
+    """
+    if (given := mean_sensor_var(rows)) is not None:
+        return given
     if model.sensor is None:
-        return torch.zeros(rows.y.shape[1], dtype=torch.float64)
-    subset = _thinned(rows, LESSON_WORK // LESSON_DRAWS)
-    said = model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], subset.x)
-    return model.sensor_var(model.sensor.median(), said).mean((0, 1))
+        return torch.zeros(model.network.n_outputs, dtype=torch.float64)
+    index, omega = _spaced(rows, MOST_ROWS), model.sensor.median()
+    said = (_said(model, rows.take(part), seed) for part in index.split(AT_ONCE))
+    return torch.stack([model.sensor_var(omega, each).mean(0).sum(0) for each in said]).sum(0) / len(index)
 
 
-def _thinned(rows: Rows, budget: int) -> Rows:
-    """At most `budget` rows (but 64 always), evenly spaced."""
+def _spaced(rows: AnyRows, budget: int) -> Tensor:
+    """Positions of at most `budget` rows (but 64 always), evenly spaced."""
     n_rows = int(min(len(rows), max(64, budget)))
-    index = torch.linspace(0, len(rows) - 1, n_rows, dtype=torch.float64).round().long()
-    return rows.take(index.to(rows.x.device))
+    return torch.linspace(0, len(rows) - 1, n_rows, dtype=torch.float64).round().long()
+
+
+def _said(model: ConstrainedBNN, rows: Rows, seed: int) -> NetworkGaussian:
+    """What a few draws of the network say of rows, before conditioning."""
+    return model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], rows.x)
 
 
 @dataclass(frozen=True)
 class _ExpectedLogLikelihood:
-    """`Σ_i E_θ log p(y_i | θ, ρ)`, scaled up from a subset of the rows."""
+    """`Σ_i E_θ log p(y_i | θ, ρ)`, scaled up from a subset of the rows, some of them at a time."""
 
     model: ConstrainedBNN
-    said: NetworkGaussian
-    rows: Rows
+    said: list[NetworkGaussian]
+    rows: list[Rows]
     factor: float
 
     def __call__(self, rho: Tensor) -> float:
+        parts = zip(self.said, self.rows, strict=True)
+        return self.factor * sum(self._of(said, rows, rho) for said, rows in parts)
+
+    def _of(self, said: NetworkGaussian, rows: Rows, rho: Tensor) -> float:
         model, layer = self.model, self.model.conditioning
         offset = None if layer is None or layer.offset is None else layer.offset.loc
         tol_var = None if layer is None else layer.tolerance.at(rho)
-        conditioned = model.condition(self.said, self.rows.target, tol_var, offset)
-        w = self.rows.sensor_var
+        conditioned = model.condition(said, rows.target, tol_var, offset)
+        w = rows.sensor_var
         if w is None:
-            w = 0.0 if model.sensor is None else model.sensor_var(model.sensor.median(), self.said)
-        return self.factor * float(model.likelihood(conditioned, self.rows.y, w).mean(0).sum())
+            w = 0.0 if model.sensor is None else model.sensor_var(model.sensor.median(), said)
+        return float(model.likelihood(conditioned, rows.y, w).mean(0).sum())
 
 
 def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int) -> Lesson:

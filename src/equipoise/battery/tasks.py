@@ -27,6 +27,7 @@ from equipoise.battery.settings import MODELS, Settings
 from equipoise.fleet import Progress, Task, run_many
 from equipoise.model import derived_seed
 from equipoise.network import BayesianMLP
+from equipoise.optimizer import Adam
 from equipoise.scaling import Standardizer
 from equipoise.training import one_cycle
 
@@ -225,7 +226,7 @@ class DeterministicTask:
         network = BayesianMLP(
             x.shape[1], y.shape[1], self.settings.hidden, self.settings.activation, generator=generator
         )
-        optimizer = torch.optim.Adam([network.posterior.loc], fused=True)
+        optimizer = Adam([{"params": [network.posterior.loc]}])
         for epoch in range(plan.max_epochs):
             batches = torch.randperm(len(x), generator=generator).split(plan.rows_per_step(len(x)))
             for i, index in enumerate(batches):

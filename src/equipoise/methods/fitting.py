@@ -18,6 +18,7 @@ from equipoise.methods.imposing import ImposedBNN
 from equipoise.methods.members import evaluate_members, head_mask, masks, member_rmse, starting_weights
 from equipoise.model import Rows, derived_seed, parameters_of
 from equipoise.network import NetworkGaussian
+from equipoise.optimizer import Adam
 from equipoise.splitting import split_residuals
 from equipoise.training import PHASES, History, TrainingPlan, cosine, one_cycle
 
@@ -86,16 +87,14 @@ class MembersRun:
         groups = [{"params": [self.weights], "peak": rate}]
         if phase != "means" and (shared := self._shared()):
             groups.append({"params": shared, "peak": rate * self.plan.tolerance_rate})
-        self.optimizer = torch.optim.Adam(groups, fused=self._fused)
+        self.optimizer = Adam(groups, self._fused)
 
     @torch.no_grad()
     def start_from(self, weights: Float[Tensor, "M P"]) -> None:
         """Begin to train given members on with the likelihood."""
         self.phase, self.best = "elbo", _Best(len(self.seeds))
         self.weights.copy_(weights)
-        self.optimizer = torch.optim.Adam(
-            [{"params": [self.weights], "peak": self.plan.learning_rate}], fused=self._fused
-        )
+        self.optimizer = Adam([{"params": [self.weights], "peak": self.plan.learning_rate}], self._fused)
 
     def epochs(self, total: int) -> Iterator[dict]:
         """Run a phase, yielding the record of each epoch."""

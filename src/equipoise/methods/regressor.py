@@ -78,6 +78,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
     checkpoint = None
     verbose = False
 
+    _can_stream = False
+
     def __init__(
         self,
         constraint: LinearConstraint | None = None,
@@ -164,7 +166,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
 
     # ------------------------------------------------------------------ training
 
-    def _train(self, rows: Rows, validation: Rows | None, callback: Callback = None) -> History:
+    def _train(self, rows: Rows, validation: Rows | None, callback: Callback = None) -> History:  # type: ignore[override]
         model, imposition = self._model, self._imposition
         self.penalty_ = self._tuned_penalty(rows, validation) if imposition.way == "penalty" else 0.0
         if imposition.way == "penalty":

@@ -8,7 +8,8 @@ not at all.
 from equipoise.tables.cells import numbers
 from equipoise.tables.clock import Clock
 from equipoise.tables.files import TableError
+from equipoise.tables.mapping import memory_mapped
 from equipoise.tables.reading import chunks, header, read
 from equipoise.tables.writing import TableWriter
 
-__all__ = ["Clock", "TableError", "TableWriter", "chunks", "header", "numbers", "read"]
+__all__ = ["Clock", "TableError", "TableWriter", "chunks", "header", "memory_mapped", "numbers", "read"]

@@ -1,0 +1,176 @@
+"""Tables that need not fit into memory: read piece by piece, with statistics that are merged from those of pieces.
+
+A table in memory goes the same way, as one piece if it is short: nothing is computed in two manners.
+"""
+
+import mmap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Positions = NDArray[np.intp]
+Table = NDArray[Any]  # numbers of any kind, made float64 when they are read
+PIECE = 16_384  # rows
+CONSTANT = 8 * np.finfo(float).eps  # relative: columns that vary less are constant, but for rounding
+
+
+def is_mapped(data: Any) -> bool:
+    """Whether `data` is an array of numbers that stays in its file, or a part of one.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryFile() as file:
+        ...     table = np.memmap(file, shape=(4, 2))
+        >>> is_mapped(table), is_mapped(table[:, 1]), is_mapped(table + 1)
+        (True, True, False)
+    """
+    return isinstance(data, np.ndarray) and data.dtype.kind in "fiu" and isinstance(_root(data).base, mmap.mmap)
+
+
+def is_whole(array: Table) -> bool:
+    """Whether the file behind an array is as long as it was when it was mapped: beyond its end, reading is fatal."""
+    root = _root(array)
+    file: Any = root.base
+    return not (isinstance(root, np.memmap) and isinstance(file, mmap.mmap)) or file.size() >= root.offset + root.nbytes
+
+
+def _root(array: Table) -> Table:
+    """What an array is a view of, in the end."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def pieces(*tables: Table, rows: Positions | None = None) -> Iterator[tuple[Array, ...]]:
+    """The same rows of several tables in float64, at most `PIECE` at a time.
+
+    Args:
+        tables: Of the same length.
+        rows: Positions of the rows to be read, ascending; all if None.
+    Example:
+        >>> [(x.shape, y.dtype.name) for x, y in pieces(np.ones((20_000, 3)), np.ones(20_000, dtype=np.float32))]
+        [((16384, 3), 'float64'), ((3616, 3), 'float64')]
+    """
+    for start in range(0, len(tables[0]) if rows is None else len(rows), PIECE):
+        part = slice(start, start + PIECE)
+        yield tuple(np.asarray(table[part if rows is None else rows[part]], dtype=np.float64) for table in tables)
+
+
+def taken(table: Table, rows: Positions) -> Array:
+    """The rows at these positions in float64, in the order of the positions but read in that of the table.
+
+    Example:
+        >>> taken(np.array([[1], [2], [3]]), np.array([2, 0]))
+        array([[3.],
+               [1.]])
+    """
+    order = np.argsort(rows)
+    found = np.empty((len(rows), *table.shape[1:]))
+    found[order] = table[rows[order]]
+    return found
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of the columns of a table, over what was measured: NaN is left out.
+
+    Args:
+        count: Measured values of each column, shape `(k,)`, as are the others; where there are none, these are 0.
+        mean, var: Mean, and mean square about it.
+        largest: Largest absolute value.
+    """
+
+    count: NDArray[np.int64]
+    mean: Array
+    var: Array
+    largest: Array
+
+    @staticmethod
+    def over(parts: Iterable[Array]) -> "Moments":
+        """Of a table, shape `(n, k)`, from its pieces.
+
+        Example:
+            >>> Moments.over([np.array([[1.0], [2.0]]), np.array([[6.0], [np.nan]])]).mean
+            array([3.])
+        """
+        return reduce(Moments._merged, map(Moments._of, parts))
+
+    @staticmethod
+    def _of(values: Array) -> "Moments":
+        seen = ~np.isnan(values)
+        count = seen.sum(0)
+        n = np.maximum(count, 1)
+        mean = np.where(seen, values, 0.0).sum(0) / n
+        squares = np.where(seen, values - mean, 0.0) ** 2
+        return Moments(count, mean, squares.sum(0) / n, np.where(seen, np.abs(values), 0.0).max(0, initial=0.0))
+
+    def _merged(self, other: "Moments") -> "Moments":
+        """Of both together (Chan, Golub and LeVeque 1979)."""
+        count = self.count + other.count
+        share = other.count / np.maximum(count, 1)
+        step = other.mean - self.mean
+        var = (1.0 - share) * self.var + share * other.var + share * (1.0 - share) * step**2
+        return Moments(count, self.mean + share * step, var, np.maximum(self.largest, other.largest))
+
+    @property
+    def std(self) -> Array:
+        """Standard deviations, 0 where a column is constant to rounding."""
+        std = np.sqrt(self.var)
+        return np.where(std <= CONSTANT * self.largest, 0.0, std)
+
+
+@dataclass(frozen=True)
+class Comoments:
+    """How columns of a table vary together with its first one; no value is missing.
+
+    Args:
+        count: Rows.
+        mean, var: Of each column, shape `(k,)`.
+        cov: Covariance of each column with the first, shape `(k,)`.
+    """
+
+    count: int
+    mean: Array
+    var: Array
+    cov: Array
+
+    @staticmethod
+    def over(parts: Iterable[Array]) -> "Comoments":
+        """Of a table, shape `(n, k)`, from its pieces.
+
+        Example:
+            >>> found = Comoments.over([np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[6.0, 12.0]])])
+            >>> (found.cov / found.var).round(12)
+            array([1. , 0.5])
+        """
+        return reduce(Comoments._merged, map(Comoments._of, parts))
+
+    @staticmethod
+    def _of(values: Array) -> "Comoments":
+        n = max(len(values), 1)
+        mean = values.sum(0) / n
+        centred = values - mean
+        return Comoments(len(values), mean, (centred**2).sum(0) / n, centred.T @ centred[:, 0] / n)
+
+    def _merged(self, other: "Comoments") -> "Comoments":
+        share = other.count / max(self.count + other.count, 1)
+        step = other.mean - self.mean
+        between = share * (1.0 - share) * step
+        return Comoments(
+            self.count + other.count,
+            self.mean + share * step,
+            (1.0 - share) * self.var + share * other.var + between * step,
+            (1.0 - share) * self.cov + share * other.cov + between * step[0],
+        )
+
+    @property
+    def correlation(self) -> Array:
+        """Of each column with the first; 0 where one of the two is constant to rounding."""
+        std = np.sqrt(self.var)
+        std = np.where(std <= CONSTANT * np.abs(self.mean), np.inf, std)
+        return self.cov / std / std[0]
