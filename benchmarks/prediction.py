@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from benchmarks.timing import race
 from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, PosteriorDraws
 from equipoise.network import LOG_VAR_BOUND
-from equipoise.predictive import CACHE_BYTES, Predictive
+from equipoise.predictive import Predictive
 from equipoise.scaling import Standardizer
 from equipoise.variational import DRAW_BLOCK
 
@@ -33,7 +34,9 @@ def run(quick: bool) -> Iterator[Result]:
         call()
         peaks[name] = peak_mb()
     check_agreement(p)
-    best = race(calls | {"bare": bare(p), "without balances": moments(unconstrained)}, 1.0 if quick else 45.0)
+    products = bare(p)
+    best = race(calls | products | {"without balances": moments(unconstrained)}, 1.0 if quick else 45.0)
+    best["bare"] = min(best[name] for name in products)
 
     sizes = {"n_draws": n_draws, "n_rows": n_rows, "n_x": 3, "n_y": 8, "m": 2, "hidden_layers": 2, "width": 64}
     title, other = f"predict {n_draws:,} × {n_rows:,}", "bare products"
@@ -64,17 +67,19 @@ def ledger(p: Predictive) -> Callable[[], object]:
     return call
 
 
-def bare(p: Predictive) -> Callable[[], object]:
-    """Matrix products and activations of all draws at all rows, in chunks that stay in cache; weights ready made."""
-    sizes = p.model.network.sizes
-    weights = [draws.weights for draws in _draws(p)]
-    chunks = _inputs(p).split(CACHE_BYTES // (4 * DRAW_BLOCK * max(sizes)))
+def bare(p: Predictive) -> dict[str, Callable[[], object]]:
+    """Matrix products and activations of all draws at all rows, weights ready made, by how many rows at a time.
 
-    def call():
-        for x, w in itertools.product(chunks, weights):
-            products(sizes, w, x)
+    Which number is best is a matter of caches and of how memory is handed out, so that the fastest should count.
+    """
+    sizes, weights = p.model.network.sizes, [draws.weights for draws in _draws(p)]
+    every = {f"bare products, {rows} rows at a time": _inputs(p).split(rows) for rows in (64, 128, 256, 1024)}
+    return {name: partial(_all_products, sizes, weights, chunks) for name, chunks in every.items()}
 
-    return call
+
+def _all_products(sizes: Sequence[int], weights: Sequence[Tensor], chunks: Sequence[Tensor]) -> None:
+    for x, w in itertools.product(chunks, weights):
+        products(sizes, w, x)
 
 
 def products(sizes: Sequence[int], weights: Tensor, x: Tensor) -> Tensor:

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import torch
 from handmade import COUPLED, DISJOINT, NAN, components, network, predictive, stacked, standardizer, variances
-from hypothesis import given
-from hypothesis import strategies as st
 
 import references
-from equipoise.ledger import Ledger, RunningMoments
+from equipoise.ledger import Ledger
 from equipoise.likelihood import marginal
 from equipoise.model import ConstrainedBNN
 from equipoise.predictive import Predictive
@@ -72,7 +70,7 @@ def test_the_terms_add_up_to_the_predictive_variance(case, measured):
     aleatoric, reduction, epistemic, shift, interaction, sensor = (getattr(ledger, name) for name in TERMS)
     largest = np.max(np.abs([aleatoric, reduction, epistemic, shift, interaction, sensor]), axis=0)
     total = aleatoric - reduction + epistemic + shift + interaction + sensor
-    assert np.all(np.abs(total - p.var) <= 1e-12 * largest)
+    assert np.all(np.abs(total - dataclasses.replace(p).var) <= 1e-12 * largest)  # of a pass of its own
     np.testing.assert_array_equal(ledger.total, total)
 
 
@@ -84,7 +82,7 @@ def test_the_terms_add_up_however_far_the_network_is_from_its_balances():
     ledger = p.ledger()
     largest = np.max(np.abs([getattr(ledger, name) for name in TERMS]), axis=0)
     assert np.all(largest[:, [0, 2]] > 1e6 * ledger.aleatoric[:, [0, 2]])
-    assert np.all(np.abs(ledger.total - p.var) <= 1e-12 * largest)
+    assert np.all(np.abs(ledger.total - dataclasses.replace(p).var) <= 1e-12 * largest)
 
 
 def test_the_terms_cancel_where_balances_leave_no_freedom():
@@ -291,40 +289,6 @@ def test_the_terms_of_a_linear_model_are_those_of_its_closed_form():
     np.testing.assert_allclose(ledger.shift[0], shift, rtol=band, atol=1e-12)
     se = np.sqrt((np.diag(P) * shift + cov**2) / n)
     assert np.all(np.abs(ledger.interaction[0] - 2 * cov) <= 2 * 5 * se + 1e-12)
-
-
-# --- Running moments --------------------------------------------------------------------------------------------------
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
-    offset=st.sampled_from([0.0, 1e8, -1e8]),
-)
-def test_running_moments_are_those_of_all_draws_at_once(seed, sizes, offset):
-    """Blocks of uneven sizes; with a common offset of 1e8 the data themselves are rounded to 1e-8."""
-    rng = np.random.default_rng(seed)
-    a = offset + rng.normal(size=(sum(sizes), 3)) * [1.0, 1e-2, 10.0]
-    b = -2 * offset + rng.normal(size=(sum(sizes), 3)) + 0.5 * (a - offset)
-    running = RunningMoments(("a", "a"), ("a", "b"))
-    for rows in np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]):
-        running.add(a=torch.as_tensor(a[rows]), b=torch.as_tensor(b[rows]), c=torch.as_tensor(a[rows] - offset))
-    assert running.count == sum(sizes)
-    np.testing.assert_allclose(running.mean("a"), a.mean(0), rtol=1e-14, atol=1e-14 * abs(offset) + 1e-14)
-    np.testing.assert_allclose(running.mean("b"), b.mean(0), rtol=1e-14, atol=1e-14 * abs(offset) + 1e-14)
-    np.testing.assert_allclose(running.mean("c"), (a - offset).mean(0), atol=1e-13)
-    spread, other = a - a.mean(0), b - b.mean(0)
-    close = {"rtol": 1e-6 if offset else 1e-12, "atol": 1e-7 if offset else 1e-13}
-    np.testing.assert_allclose(running.cov("a", "a"), (spread**2).mean(0), **close)
-    np.testing.assert_allclose(running.cov("a", "b"), (spread * other).mean(0), **close)
-
-
-def test_running_moments_of_the_same_value_have_no_spread():
-    running = RunningMoments(("a", "a"))
-    for n in (1, 7, 32, 5):
-        running.add(a=torch.full((n, 2), 1e8 / 3, dtype=torch.float64))
-    assert np.all(running.cov("a", "a").numpy() <= (4 * np.finfo(float).eps * 1e8) ** 2)
-    np.testing.assert_allclose(running.mean("a"), 1e8 / 3, rtol=1e-15)
 
 
 def test_a_ledger_can_be_read_without_a_model():

@@ -14,7 +14,7 @@ from handmade import COUPLED, DISJOINT, NAN, components, network, numbers, predi
 from scipy.special import logsumexp
 
 import references
-from equipoise import frames
+from equipoise import frames, mixture
 from equipoise import predictive as module
 from equipoise.constraints import ConstraintError, LinearConstraint
 from equipoise.likelihood import joint, marginal
@@ -605,6 +605,7 @@ LARGE = {
 def test_the_size_of_chunks_changes_nothing(case, monkeypatch):
     at_once = case()
     monkeypatch.setattr(module, "CACHE_BYTES", 2**40)
+    monkeypatch.setattr(module, "UNITS_BYTES", 2**40)
     assert [(chunk.start, chunk.stop) for chunk in at_once._chunks()] == [(0, 150)]
     expected = results(at_once)
     monkeypatch.setattr(module, "CACHE_BYTES", 1)
@@ -614,7 +615,7 @@ def test_the_size_of_chunks_changes_nothing(case, monkeypatch):
 
 def test_draws_that_are_not_kept_are_made_anew_and_the_same(monkeypatch):
     expected = results(mixed())
-    monkeypatch.setattr(module, "DRAWS_BYTES", 0)
+    monkeypatch.setattr(mixture, "DRAWS_BYTES", 0)
     p = mixed()
     told = results(p)
     assert not p._kept_draws
@@ -651,6 +652,13 @@ def test_fewer_draws_are_the_first_of_more(short):
     np.testing.assert_allclose(q.mean, stacked(parts, "mean").mean(0), rtol=1e-10)
     expected = stacked(parts, "var").mean(0) + stacked(parts, "mean").var(0)
     np.testing.assert_allclose(q.var, expected, rtol=1e-9)
+
+
+def test_rows_of_a_longer_table_have_the_noise_of_their_place():
+    p = mixed(rows=150)
+    rest = dataclasses.replace(p, X=p.X[64:], first_row=64)
+    np.testing.assert_allclose(rest.sample(40), p.sample(40)[:, 64:], rtol=1e-10)
+    np.testing.assert_allclose(rest.mean, p.mean[64:], rtol=1e-12)
 
 
 def test_another_seed_gives_other_draws_and_other_noise():

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.accumulation import DrawBlock, RunningMoments
 
 Array = NDArray[np.float64]
 
@@ -76,81 +76,39 @@ class Ledger:
         return pd.DataFrame(columns, index=pd.Index(self.outputs, name="output"))
 
 
-class RunningMoments:
-    """Means and chosen covariances (ddof 0) over draws that come in blocks on axis 0.
-
-    Blocks are merged by Chan's update, so that nothing is lost to cancellation.
+class LedgerAccumulator:
+    """The terms of D1, D2 and D4 at some rows, from blocks of draws.
 
     Args:
-        *pairs: Pairs of names whose covariances are wanted.
+        touched: Which balance has which output, where no two share one: each then brings all of the reduction of its
+            outputs. None where what is lost without each comes with the blocks.
     """
 
-    def __init__(self, *pairs: tuple[str, str]):
-        self.pairs = pairs
-        self.count = 0
-        self._mean: dict[str, Tensor] = {}
-        self._second: dict[tuple[str, str], Tensor] = {}
+    def __init__(self, touched: Bool[Tensor, "m n_y"] | None = None):
+        self._moments = RunningMoments()
+        self._touched = touched
+        self._sensor: Tensor | float = 0.0
+        self._lost: Tensor | float = 0.0
 
-    def add(self, **values: Float[Tensor, "n_draws ..."]) -> None:
-        n = len(next(iter(values.values())))
-        mean = {name: value.mean(0) for name, value in values.items()}
-        centred = {name: values[name] - mean[name] for name in {name for pair in self.pairs for name in pair}}
-        gap = {name: mean[name] - self._mean.get(name, mean[name]) for name in mean}
-        weight = self.count * n / (self.count + n)
-        for a, b in self.pairs:
-            block = torch.linalg.vecdot(centred[a], centred[b], dim=0) + weight * gap[a] * gap[b]
-            self._second[a, b] = self._second.get((a, b), 0.0) + block  # type: ignore[operator]
-        self.count += n
-        self._mean = {name: mean[name] - gap[name] * (1 - n / self.count) for name in mean}
+    def add(self, block: DrawBlock, sensor_var: Tensor | float, lost: Float[Tensor, "m n n_y"] | float = 0.0) -> None:
+        """A block of draws.
 
-    def mean(self, name: str, missing: Tensor | None = None) -> Tensor:
-        """The mean of what was added by this name; `missing` if nothing was."""
-        return self._mean[name] if missing is None else self._mean.get(name, missing)
-
-    def cov(self, a: str, b: str) -> Tensor:
-        return self._second[a, b] / self.count
-
-
-class LedgerAccumulator:
-    """The terms of D1 and D2, from blocks of draws."""
-
-    def __init__(self):
-        self.moments = RunningMoments(("mu", "mu"), ("shift", "shift"), ("mu", "shift"))
-        self._touched: Tensor | None = None  # which balance has which output, where no two share one
-
-    def add(
-        self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
-        again: DiagonalGaussian | ConditionedGaussian | None,
-        sensor_var: Tensor | float,
-    ) -> None:
-        """A block of draws on axis 0; `again` is the same block with a second draw of the tolerances."""
-        prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-        terms = {"mu": prior.mean, "shift": gaussian.mean - prior.mean, "aleatoric": prior.var}
+        Args:
+            block: Of `ACCOUNT`.
+            sensor_var: `w` of each draw, or `(n, n_y)` or `(n_y,)` of all.
+            lost: The reduction lost without each balance, summed over draws.
+        """
+        self._moments.add(block)
         if isinstance(sensor_var, Tensor):
-            terms["sensor"] = sensor_var.expand_as(prior.mean)
-        if again is not None:
-            terms["tolerance_share"] = (gaussian.mean - again.mean).square_().mul_(0.5)  # D2
-        if isinstance(gaussian, ConditionedGaussian):
-            terms["reduction"] = gaussian.reduction
-            if gaussian.operator.coupled or gaussian.operator.B.ndim > 2:
-                terms["lost_without"] = gaussian.reduction_lost_without()
-            else:
-                self._touched = gaussian.operator.B != 0
-        self.moments.add(**terms)
+            self._sensor = self._sensor + (sensor_var.sum(0) if sensor_var.ndim == 3 else len(block) * sensor_var)
+        self._lost = self._lost + lost
 
     def terms(self) -> dict[str, Float[Tensor, "..."]]:
-        """Arrays `(n, n_y)`, and `(m, n, n_y)` for `lost_without`."""
-        m = self.moments
-        zero = torch.zeros_like(m.mean("mu"))
-        result = {name: m.mean(name, zero) for name in ("aleatoric", "reduction", "sensor", "tolerance_share")}
+        """Arrays `(n, n_y)`, and `(m, n, n_y)` for `lost_without`; and the mixture's `mean`."""
+        m, touched = self._moments, self._touched
+        result = {name: m.mean(name) for name in ("aleatoric", "reduction", "tolerance_share")}
         result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
-        result |= {"interaction": 2.0 * m.cov("mu", "shift"), "lost_without": self._lost_without(result["reduction"])}
-        return result
-
-    def _lost_without(self, reduction: Tensor) -> Float[Tensor, "m n n_y"]:
-        """The reduction that each balance alone brings (D4): where no two share an output, all of it."""
-        if self._touched is None:
-            return self.moments.mean("lost_without", reduction.unsqueeze(-2)[..., :0, :]).movedim(-2, 0)
-        n_seen = reduction.shape[-1]
-        return torch.where(self._touched[:, None, :n_seen], reduction, 0.0)
+        result |= {"interaction": 2.0 * m.cov("shift", "mu")}
+        result |= {"sensor": torch.zeros_like(result["shift"]) + self._sensor / m.count}
+        lost = self._lost / m.count if touched is None else touched.unsqueeze(1) * result["reduction"]
+        return result | {"lost_without": lost, "mean": m.mean("mu") + m.mean("shift")}  # D4, P2

@@ -1,16 +1,11 @@
-"""Predictive: the mixture over posterior draws for given inputs; moments, intervals, joint samples, ledger.
+"""Predictive: what can be asked of the mixture over posterior draws; moments, intervals, joint samples, ledger.
 
-::
-
-    p(y | x) = 1/n Σ_d N(y; μ_C(θ_d, ρ_d), Σ_C(θ_d, ρ_d))                           (P1)
-
-Draw number d is the same (θ, ρ) for all rows and every chunk: it depends on (seed, d) alone. Everything is streamed
-over chunks of rows and blocks of draws, so memory does not grow with rows × draws.
+Everything is streamed over chunks of rows and blocks of draws, so memory does not grow with rows × draws.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,25 +13,25 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from equipoise import frames
+from equipoise import frames, sampling
+from equipoise.accumulation import RunningMoments
 from equipoise.constraints import LinearConstraint
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.ledger import Ledger, LedgerAccumulator, RunningMoments
+from equipoise.densities import log_density_units
+from equipoise.gaussian import ConditionedGaussian
+from equipoise.ledger import Ledger
 from equipoise.likelihood import joint
-from equipoise.model import ConstrainedBNN, PosteriorDraws, derived_seed
+from equipoise.mixture import Mixture
 from equipoise.quantile import mixture_quantile
-from equipoise.scaling import Standardizer
+from equipoise.sampling import ROW_BLOCK
 from equipoise.sensors import sensor_std_of
-from equipoise.subspace import exact_directions, log_volume
+from equipoise.terms import AnyGaussian as AnyGaussian
 from equipoise.variational import DRAW_BLOCK
 
 Array = NDArray[np.float64]
-AnyGaussian = DiagonalGaussian | ConditionedGaussian
-ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
-CACHE_BYTES = 2**23  # one chunk's activations stay about this small
-DRAWS_BYTES = 2**28  # posterior draws are kept in memory up to here, and made anew beyond
+CACHE_BYTES = 2**23  # what a chunk of rows needs for the whole of a block stays about this small
+UNITS_BYTES = 2**21  # and what a layer says of them in a block of draws: few rows would make small matrices
+SETTLED = 1e-3  # a variance of at least this share of the ledger's largest term has all its digits in their sum
 
 
 def _identity(values: Array) -> Any:
@@ -44,30 +39,17 @@ def _identity(values: Array) -> Any:
 
 
 @dataclass(frozen=True, repr=False)
-class Predictive:
+class Predictive(Mixture):
     """Predictive distribution of the *true* outputs at given inputs; `measured()` adds sensor noise.
 
     Args:
-        model: Fitted, in standardized units.
-        standardizer: Translates to and from the user's units.
-        X: Inputs (then known columns) in the user's units, shape `(n, n_columns)`.
-        outputs: Names of the outputs.
-        n_draws: Posterior draws that moments and intervals are averaged over.
-        seed: Which draws.
-        sensor_var: None for true values; for measured ones "model", or given variances in squared user units.
+        model, standardizer, X, outputs, n_draws, seed, sensor_var: As of a `Mixture`.
         sensors_per_row: Whether the fit's sensor noise was given per training row, so that new rows need their own.
         first_row: Position of the first of these rows in a longer table, a multiple of 64: draws then have the noise
             that they would have if all of the table were predicted at once.
         wrap: Puts an `(n, n_y)` result into the form the user's inputs came in.
     """
 
-    model: ConstrainedBNN
-    standardizer: Standardizer
-    X: Array
-    outputs: tuple[str, ...]
-    n_draws: int = 256
-    seed: int = 0
-    sensor_var: str | Array | None = None
     sensors_per_row: bool = False
     first_row: int = 0
     wrap: Callable[[Array], Any] = field(default=_identity, repr=False)
@@ -117,22 +99,21 @@ class Predictive:
         Args:
             baseline: Predictive of a separately trained model, whose variance is put beside.
         """
-        parts: list[dict[str, Array]] = []
-        m = 0 if self.model.conditioning is None else self._constraint.n_balances
-        for rows in self._chunks(bytes_per_row=8 * DRAW_BLOCK * len(self.outputs) * (m + 8)):
-            total = LedgerAccumulator()
-            for gaussian, w, again in self._components(rows, again=True):
-                total.add(gaussian, again, w)
-            parts.append({name: value.cpu().numpy() for name, value in total.terms().items()})
-        scale2, axis = self.standardizer.y_std**2, {"lost_without": 1}
-        terms = {name: np.concatenate([part[name] for part in parts], axis.get(name, 0)) * scale2 for name in parts[0]}
         if baseline is not None and (baseline.outputs, len(baseline.X)) != (self.outputs, len(self.X)):
             raise ValueError(
                 f"baseline must predict the same rows and outputs ({len(self.X)} rows of {self.outputs}), "
                 f"but got {len(baseline.X)} rows of {baseline.outputs}."
             )
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
-        return Ledger(**terms, outputs=self.outputs, balances=balances, baseline=baseline and baseline._total_var)
+        closed, bytes_per_row = self._closed_form(), 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8)
+        parts = [self._account(rows, closed).terms() for rows in self._chunks(bytes_per_row)]
+        terms = {name: torch.cat([part[name] for part in parts], -2).cpu().numpy() for name in parts[0]}
+        mean, scale2 = terms.pop("mean"), self.standardizer.y_std**2
+        terms = {name: values * scale2 for name, values in terms.items()}
+        ledger = Ledger(**terms, outputs=self.outputs, balances=balances)
+        if _has_all_digits(ledger):
+            self.__dict__.setdefault("_moments", (mean, ledger.total / scale2))  # the same pass has them, too
+        return ledger if baseline is None else dataclasses.replace(ledger, baseline=baseline._total_var)
 
     def interval(self, level: float | int = 0.95) -> tuple[Any, Any]:
         """Central interval of each output, from the quantiles of the mixture itself.
@@ -152,12 +133,16 @@ class Predictive:
         if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
             raise ValueError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
         result, moments = np.empty((len(p), len(self.X), len(self.outputs))), self._empty_moments()
+        closed = self._closed_form()
         for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
-            parts = [(g.mean, g.var + w) for g, w, _ in self._components(rows)]
-            self._add_moments(parts, moments, rows)
-            mean, var = (torch.cat(part) for part in zip(*parts, strict=True))
-            std = var.sqrt_()
+            total, means, stds = RunningMoments(), [], []
+            for block in self._conditioned(rows, closed):
+                means.append(block["mean"].clone())
+                stds.append(block["var"].sqrt())
+                total.add(block)
+            mean, std = torch.cat(means), torch.cat(stds)
             result[:, rows] = torch.stack([mixture_quantile(mean, std, float(q)) for q in p]).cpu().numpy()
+            _put(total, moments, rows)
         self.__dict__.setdefault("_moments", moments)  # the same pass over all draws has them, too
         return self.standardizer.outputs_to_user(result)
 
@@ -174,10 +159,13 @@ class Predictive:
         joint = self._is_joint if joint is None else joint
         result = np.empty((n, len(self.X), len(self.outputs)))
         for rows in self._chunks():
-            for start, draws in self._draws(n):
-                gaussian, learned = self.model.measured_at(draws, *self._inputs(rows))
-                w = self._sensor(learned, rows)
-                y = self._sample_block(gaussian, w, rows, start // DRAW_BLOCK, joint)
+            places = slice(self.first_row + rows.start, self.first_row + rows.stop)
+            inputs = self._inputs(rows)
+            for start in range(0, n, DRAW_BLOCK):
+                block = start // DRAW_BLOCK
+                gaussian, learned = self.model.measured_at(self._draws(block), *inputs)
+                noise = sampling.row_noise(self.seed, block, places, sampling.noise_width(gaussian)).to(self._device)
+                y = sampling.sample(gaussian, self._sensor(learned, rows), noise, joint)
                 result[start : start + DRAW_BLOCK, rows] = y[: n - start].cpu().numpy()
         return self.standardizer.outputs_to_user(result)
 
@@ -209,14 +197,14 @@ class Predictive:
         Y = Y.reshape(-1, 1) if Y.ndim == 1 and len(self.outputs) == 1 else Y
         if Y.shape != (expected := (len(self.X), len(self.outputs))):
             raise ValueError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
-        y = torch.as_tensor(self.standardizer.outputs(Y))
-        result = torch.empty(len(self.X), dtype=torch.float64)
+        y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
         for rows in self._chunks():
-            y_chunk = y[rows].to(self._device)
-            parts = [self._density(g, y_chunk, w) for g, w, _ in self._components(rows)]
-            stacked = torch.cat(parts)
-            result[rows] = (torch.logsumexp(stacked, 0) - math.log(len(stacked))).cpu()
-        return result.numpy() + self._log_density_units(Y)
+            here = y[rows].to(self._device)
+            densities = torch.cat([self.model.likelihood(g, here, w) for g, w, _ in self._components(rows)])
+            result[rows] = (torch.logsumexp(densities, 0) - math.log(len(densities))).cpu().numpy()
+        sensor = self.model.sensor
+        typical = self._sensor(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
+        return result + log_density_units(self.model, self.standardizer, Y, typical)
 
     def residual_of_means(self, n: int | None = None, constraint: LinearConstraint | None = None) -> Array:
         """Residuals `A x + B μ_C − b` of the conditioned mean of each draw, shape `(n, rows, m)` (Z1).
@@ -229,8 +217,9 @@ class Predictive:
         constraint = self._constraint if constraint is None else constraint
         result = np.empty((n, len(self.X), constraint.n_balances))
         for rows in self._chunks():
-            for start, draws in self._draws(n):
-                mean = self.model.at(draws, *self._inputs(rows)).mean[: n - start].cpu().numpy()
+            inputs = self._inputs(rows)
+            for start in range(0, n, DRAW_BLOCK):
+                mean = self.model.at(self._draws(start // DRAW_BLOCK), *inputs).mean[: n - start].cpu().numpy()
                 y = self.standardizer.outputs_to_user(mean)
                 result[start : start + DRAW_BLOCK, rows] = constraint.residual(self.X[rows], y)
         return result
@@ -253,130 +242,27 @@ class Predictive:
     @cached_property
     def _moments(self) -> tuple[Array, Array]:
         """Mean and variance of the mixture in standardized units, in one pass over all rows and draws (P2)."""
-        moments = self._empty_moments()
+        moments, closed = self._empty_moments(), self._closed_form()
         for rows in self._chunks():
-            self._add_moments(((g.mean, g.var + w) for g, w, _ in self._components(rows)), moments, rows)
+            total = RunningMoments()
+            for block in self._conditioned(rows, closed):
+                total.add(block)
+            _put(total, moments, rows)
         return moments
 
     def _empty_moments(self) -> tuple[Array, Array]:
         return np.empty((len(self.X), len(self.outputs))), np.empty((len(self.X), len(self.outputs)))
 
-    def _add_moments(self, parts: Iterable[tuple[Tensor, Tensor]], into: tuple[Array, Array], rows: slice) -> None:
-        """Mean and variance of a chunk of rows from means and variances of its components, block by block."""
-        total = RunningMoments(("mean", "mean"))
-        for mean, var in parts:
-            total.add(mean=mean, var=var)
-        into[0][rows] = total.mean("mean").cpu().numpy()
-        into[1][rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
-
     @property
     def _total_var(self) -> Array:
         return self._moments[1] * self.standardizer.y_std**2
 
-    def _components(
-        self, rows: slice, again: bool = False
-    ) -> Iterator[tuple[AnyGaussian, Tensor | float, AnyGaussian | None]]:
-        """Conditioned Gaussians `(draws, rows, n_y)`, sensor variances, and the same with a second tolerance draw."""
-        x, target = self._inputs(rows)
-        for start, draws in self._draws(self.n_draws):
-            draws = _first(draws, self.n_draws - start)
-            gaussian, learned = self.model.measured_at(draws, x, target)
-            second = None
-            if again and isinstance(gaussian, ConditionedGaussian):
-                second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
-            yield gaussian, self._sensor(learned, rows), second
-
-    def _draws(self, n: int) -> Iterator[tuple[int, PosteriorDraws]]:
-        for block in range(math.ceil(n / DRAW_BLOCK)):
-            yield block * DRAW_BLOCK, self._draw_block(block)
-
-    def _draw_block(self, block: int) -> PosteriorDraws:
-        kept: dict[int, PosteriorDraws] = self._kept_draws
-        if block in kept:
-            return kept[block]
-        with torch.no_grad():
-            draws = self.model.draw(self.seed, block)
-        if (len(kept) + 1) * draws.weights.nbytes <= DRAWS_BYTES:
-            kept[block] = draws
-        return draws
-
-    @cached_property
-    def _kept_draws(self) -> dict[int, PosteriorDraws]:
-        return {}
-
     def _chunks(self, bytes_per_row: int = 0) -> Iterator[slice]:
-        """Row slices, in multiples of ROW_BLOCK, small enough that a chunk's activations stay in cache."""
-        widest = max(self.model.network.sizes)
-        per_row = max(bytes_per_row, 4 * DRAW_BLOCK * widest)
-        size = max(1, CACHE_BYTES // (per_row * ROW_BLOCK)) * ROW_BLOCK
+        """Row slices, in multiples of ROW_BLOCK, small enough that what is done to them stays in cache."""
+        units = UNITS_BYTES // (4 * DRAW_BLOCK * max(self.model.network.sizes))
+        size = max(1, min(units, CACHE_BYTES // max(bytes_per_row, 1)) // ROW_BLOCK) * ROW_BLOCK
         for start in range(0, len(self.X), size):
             yield slice(start, min(start + size, len(self.X)))
-
-    def _inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        X, dtype = self.X[rows], self.model.network.posterior.loc.dtype
-        x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self._device)
-        if self.standardizer.constraint is None:
-            return x, None
-        return x, torch.as_tensor(self.standardizer.target(X), device=self._device)
-
-    def _sensor(self, of_model: Tensor | float, rows: slice) -> Tensor | float:
-        """Sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values."""
-        if self.sensor_var is None:
-            return 0.0
-        if isinstance(self.sensor_var, str):
-            return of_model
-        var = self.sensor_var if self.sensor_var.ndim == 1 else self.sensor_var[rows]
-        return torch.as_tensor(var / self.standardizer.y_std**2, device=self._device)
-
-    @torch.no_grad()
-    def _sample_block(self, gaussian, w: Tensor | float, rows: slice, block: int, joint: bool) -> Tensor:
-        n_y = len(self.outputs)
-        m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
-        noise = self._row_noise(rows, block, 2 * n_y + m).to(self._device)
-        y_noise, sensor_noise, tolerance_noise = noise.split([n_y, n_y, m], dim=-1)
-        if joint and isinstance(gaussian, ConditionedGaussian):
-            y = gaussian.update(gaussian.prior.mean + gaussian.prior.var.sqrt() * y_noise, tolerance_noise)
-        else:
-            y = gaussian.mean + gaussian.var.sqrt() * y_noise
-        return y + torch.as_tensor(w).sqrt() * sensor_noise
-
-    def _row_noise(self, rows: slice, block: int, width: int) -> Tensor:
-        """Standard normals `(32, rows, width)` that depend on (seed, draw block, row block) alone."""
-        parts = []
-        for start in range(rows.start, rows.stop, ROW_BLOCK):
-            row_block = (self.first_row + start) // ROW_BLOCK
-            generator = torch.Generator().manual_seed(derived_seed(self.seed, block, row_block, 1))
-            parts.append(torch.randn(DRAW_BLOCK, ROW_BLOCK, width, generator=generator, dtype=torch.float64))
-        return torch.cat(parts, 1)[:, : rows.stop - rows.start]
-
-    # ------------------------------------------------------------------ densities
-
-    def _density(self, gaussian, y: Tensor, w: Tensor | float) -> Tensor:
-        return self.model.likelihood(gaussian, y, w)
-
-    def _log_density_units(self, Y: Array) -> Array:
-        """What turns a log density in standardized units into one in the user's (L4).
-
-        Each measured output contributes `−log s_j`. Exact balances add the ratio of their subspace volumes (L3).
-        """
-        measured = ~np.isnan(Y)
-        correction = -(measured * np.log(self.standardizer.y_std)).sum(-1)
-        layer = self.model.conditioning
-        if layer is None or not self._is_joint or bool((layer.tolerance.median() > 0).all()):
-            return correction
-        sensor = self.model.sensor
-        typical = self._sensor(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
-        noisy = np.broadcast_to(torch.as_tensor(typical).cpu().numpy() > 0, measured.shape)
-        patterns, which = np.unique(noisy | ~measured, axis=0, return_inverse=True)
-        return correction + self._volume_ratio(torch.as_tensor(patterns))[which.reshape(-1)]
-
-    def _volume_ratio(self, uncertain: Tensor) -> Array:
-        """`log vol(B') − log vol(B' diag(1/s))` of exact balances over outputs that are known exactly."""
-        B, std = torch.as_tensor(self.standardizer.B), torch.as_tensor(self.standardizer.y_std)
-        hard = self.model.conditioning.tolerance.median().cpu() == 0  # type: ignore[union-attr]
-        V = exact_directions(B, hard, uncertain)
-        known = B * (~uncertain).to(B.dtype).unsqueeze(-2)
-        return (log_volume(V, known) - log_volume(V, known / std)).numpy()
 
     @property
     def _is_joint(self) -> bool:
@@ -388,14 +274,16 @@ class Predictive:
             raise ValueError("Residuals need balances, but this model was fitted without a constraint.")
         return self.standardizer.constraint
 
-    @property
-    def _device(self) -> torch.device:
-        return self.model.network.posterior.loc.device
+
+def _put(total: RunningMoments, moments: tuple[Array, Array], rows: slice) -> None:
+    """Mean and variance of the mixture at some rows (P2)."""
+    moments[0][rows] = total.mean("mean").cpu().numpy()
+    moments[1][rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
 
 
-def _first(draws: PosteriorDraws, n: int) -> PosteriorDraws:
-    """The first n draws of a block."""
-    if n >= len(draws.weights):
-        return draws
-    parts = (getattr(draws, field.name) for field in dataclasses.fields(draws))
-    return PosteriorDraws(*(None if part is None else part[:n] for part in parts))  # type: ignore[arg-type]
+def _has_all_digits(ledger: Ledger) -> bool:
+    """Whether the total is nowhere a small difference of large terms."""
+    terms = (
+        getattr(ledger, name) for name in ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor")
+    )
+    return all(np.all(ledger.total >= SETTLED * np.abs(term)) for term in terms)

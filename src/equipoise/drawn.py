@@ -1,0 +1,105 @@
+"""The network at weight draws, in memory that serves for some draws after the others.
+
+At the sizes of these networks fresh memory costs as much as the matrix products: it is not in cache, and the system may
+hand it out page by page. `BayesianMLP.at` is the definition, and the tests' oracle.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from equipoise.model import PosteriorDraws
+from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, NetworkGaussian
+from equipoise.propagation import layers
+
+_IN_PLACE = {
+    "silu": torch.ops.aten.silu_,
+    "tanh": torch.ops.aten.tanh_,
+    "relu": torch.ops.aten.relu_,
+    "gelu": torch.ops.aten.gelu_,
+}
+
+
+def draws_between(draws: PosteriorDraws, start: int, stop: int) -> PosteriorDraws:
+    """Some of the draws of a block."""
+    parts = (getattr(draws, part.name) for part in fields(draws))
+    return PosteriorDraws(*(None if part is None else part[start:stop] for part in parts))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Posterior draws, seen as they are needed again and again.
+
+    Args:
+        draws: They themselves.
+        layers: Weights `(n_draws, fan_in, fan_out)` and bias `(n_draws, 1, fan_out)` of each layer. The first has its
+            bias as the last row of its weights instead, to go with a column of ones beside the inputs.
+        tolerances: Both draws of r, balances before draws.
+        offset: Offsets of the balances, likewise.
+    """
+
+    draws: PosteriorDraws
+    layers: tuple[tuple[Tensor, Tensor | None], ...]
+    tolerances: Float[Tensor, "2 m n_draws 1"] | None
+    offset: Float[Tensor, "m n_draws 1"] | None
+
+    @classmethod
+    def of(cls, draws: PosteriorDraws, network: BayesianMLP) -> "Drawn":
+        """Views of draws of a network's weights and of what goes with them."""
+        (W, bias), *rest = ((W, bias.unsqueeze(-2)) for W, bias in layers(draws.weights, network.sizes))
+        views = (torch.cat([W, bias], -2), None), *rest
+        both = [part for part in (draws.tol_var, draws.tol_var_again) if part is not None]
+        tolerances = torch.stack(both).movedim(-1, 1) if both else None
+        return cls(draws, views, tolerances, None if draws.offset is None else draws.offset.movedim(-1, 0))
+
+    def __len__(self) -> int:
+        """How many draws."""
+        return self.draws.weights.shape[0]
+
+
+class DrawnNetwork:
+    """A network that is evaluated at some draws after the others.
+
+    Args:
+        network: Whose layers.
+        sensor_factor: Whether the sensor head, where there is one, is wanted, too.
+    """
+
+    def __init__(self, network: BayesianMLP, sensor_factor: bool = True):
+        self._network, self._activate = network, _IN_PLACE[network.activation]
+        self._n_heads = network.sizes[-1] // network.n_outputs if sensor_factor else 2
+        self._memory: dict[tuple[int, int], _Memory] = {}
+
+    def at(self, drawn: Drawn, x: Float[Tensor, "n n_x_and_1"]) -> NetworkGaussian:
+        """What `BayesianMLP.at` says, valid until as many draws at as many rows are asked for again.
+
+        Args:
+            drawn: Which draws.
+            x: Inputs, and a column of ones.
+        """
+        key = len(drawn), x.shape[0]
+        if key not in self._memory:
+            self._memory[key] = _Memory(key, self._network, x, self._n_heads)
+        memory, h = self._memory[key], x.expand(key[0], *x.shape)
+        for (W, bias), units in zip(drawn.layers, memory.units, strict=True):
+            h = torch.bmm(h, W, out=units)
+            if bias is not None:
+                h.add_(bias)
+            if units is not memory.units[-1]:
+                self._activate(h)
+        for raw, bound, positive in memory.heads:
+            torch.div(raw, bound, out=positive).tanh_().mul_(bound).exp_()  # V3, V4
+        return memory.said
+
+
+class _Memory:
+    """Units of all layers, and what the last one's say."""
+
+    def __init__(self, shape: tuple[int, int], network: BayesianMLP, like: Tensor, n_heads: int):
+        self.units = [like.new_empty(*shape, width) for width in network.sizes[1:]]
+        mean, *raw = self.units[-1].split(network.n_outputs, dim=-1)[:n_heads]
+        positive = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in raw]
+        self.heads = list(zip(raw, (LOG_VAR_BOUND, LOG_FACTOR_BOUND), positive, strict=False))
+        self.said = NetworkGaussian(mean, *positive)
