@@ -11,6 +11,7 @@ from equipoise.report import charts
 from equipoise.report.page import render
 from equipoise.report.plant_page import plant_page
 
+pytestmark = pytest.mark.xdist_group("plant page")  # one worker draws it, once
 NAMES = ["a [kg/s]", "b [kg/s]", "c <x> [kg/s]", "lost [kg/s]"]
 CHAIN = LinearConstraint.from_equations(
     {"first": "a = b", "second": "b = `c <x>`", "third": "`c <x>` = lost"}, outputs=NAMES

@@ -19,6 +19,7 @@ from equipoise import tables
 from equipoise.cli import main, measured, reconcile, rows
 from equipoise.job import Plant
 
+pytestmark = pytest.mark.xdist_group("reconcile")  # one worker runs the command once for many tests
 VARIABLES = [*STD, "loss [kg/s]"]
 
 
