@@ -73,7 +73,7 @@ def bare(p: Predictive) -> dict[str, Callable[[], object]]:
     Which number is best is a matter of caches and of how memory is handed out, so that the fastest should count.
     """
     sizes, weights = p.model.network.sizes, [draws.weights for draws in _draws(p)]
-    every = {f"bare products, {rows} rows at a time": _inputs(p).split(rows) for rows in (64, 128, 256, 1024)}
+    every = {f"bare products, {rows} rows at a time": _inputs(p).split(rows) for rows in (64, 128, 256)}
     return {name: partial(_all_products, sizes, weights, chunks) for name, chunks in every.items()}
 
 

@@ -153,13 +153,13 @@ def test_draws_are_kept_up_to_a_size_and_the_same_when_made_anew(monkeypatch):
     p = learned()
     first = p._draws(0)
     assert p._draws(0) is first
-    assert p._drawn(0, 32) is p._drawn(0, 32)
+    assert p._drawn(0, 32, 8) is p._drawn(0, 32, 8)
     monkeypatch.setattr(mixture, "DRAWS_BYTES", 0)
     q = dataclasses.replace(p)
     again = q._draws(0)
     assert q._draws(0) is not again
     assert not q._kept_draws
-    assert q._drawn(0, 32)
+    assert q._drawn(0, 32, 8)
     assert not q._kept_views
     assert torch.equal(first.weights, again.weights)
     assert torch.equal(first.tol_var_again, again.tol_var_again)
@@ -168,10 +168,21 @@ def test_draws_are_kept_up_to_a_size_and_the_same_when_made_anew(monkeypatch):
 @pytest.mark.parametrize("n", [1, 8, 20, 32])
 def test_the_first_draws_of_a_block_come_in_parts_of_the_whole(n):
     p = learned(offset=([0.5, -0.2], [0.1, 0.3]))
-    whole, parts = p._draws(1), p._drawn(1, n)
+    whole, parts = p._draws(1), p._drawn(1, n, 8)
     assert [len(part) for part in parts] == [8] * (n // 8) + [n % 8] * (n % 8 > 0)
     for name in ("weights", "tol_var", "tol_var_again", "offset", "sensor_var"):
         assert torch.equal(torch.cat([getattr(part.draws, name) for part in parts]), getattr(whole, name)[:n])
+
+
+def test_components_are_what_the_model_says_and_may_be_kept():
+    p = learned(n_draws=96, rows=4)
+    rows = slice(0, 4)
+    kept = list(p._components(rows))
+    assert len(kept) == 3
+    for block, (gaussian, _, _) in enumerate(kept):
+        expected = p.model.at(p.model.draw(p.seed, block), *p._inputs(rows))
+        np.testing.assert_allclose(gaussian.mean, expected.mean.detach(), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(gaussian.var, expected.var.detach(), rtol=1e-12)
 
 
 def test_components_of_coupled_balances_come_with_a_second_draw_of_tolerances_when_asked():

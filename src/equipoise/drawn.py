@@ -48,11 +48,13 @@ class Drawn:
     @classmethod
     def of(cls, draws: PosteriorDraws, network: BayesianMLP) -> "Drawn":
         """Views of draws of a network's weights and of what goes with them."""
-        (W, bias), *rest = ((W, bias.unsqueeze(-2)) for W, bias in layers(draws.weights, network.sizes))
-        views = (torch.cat([W, bias], -2), None), *rest
+        n_x, width = network.sizes[:2]
+        first = draws.weights[:, : (n_x + 1) * width].unflatten(-1, (n_x + 1, width))  # a bias follows its weights
+        rest = ((W, bias.unsqueeze(-2)) for W, bias in layers(draws.weights, network.sizes)[1:])
         both = [part for part in (draws.tol_var, draws.tol_var_again) if part is not None]
         tolerances = torch.stack(both).movedim(-1, 1) if both else None
-        return cls(draws, views, tolerances, None if draws.offset is None else draws.offset.movedim(-1, 0))
+        offset = None if draws.offset is None else draws.offset.movedim(-1, 0)
+        return cls(draws, ((first, None), *rest), tolerances, offset)
 
     def __len__(self) -> int:
         """How many draws."""

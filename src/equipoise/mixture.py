@@ -7,7 +7,7 @@
 Draw number d is the same (θ, ρ) for all rows: it depends on (seed, d) alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from equipoise.accumulation import DrawBlock
-from equipoise.drawn import Drawn, draws_between
-from equipoise.gaussian import ConditionedGaussian
+from equipoise.drawn import Drawn, DrawnNetwork, draws_between
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.ledger import LedgerAccumulator
 from equipoise.model import ConstrainedBNN, PosteriorDraws
 from equipoise.network import NetworkGaussian
@@ -58,25 +58,25 @@ class Mixture:
         self, rows: slice, again: bool = False
     ) -> Iterator[tuple[AnyGaussian, Tensor | float, AnyGaussian | None]]:
         """Conditioned Gaussians `(draws, rows, n_y)`, sensor variances, and the same with a second tolerance draw."""
-        x, target = self._inputs(rows)
-        for start in range(0, self.n_draws, DRAW_BLOCK):
-            draws = draws_between(self._draws(start // DRAW_BLOCK), 0, self.n_draws - start)
-            gaussian, learned = self.model.measured_at(draws, x, target)
+        (x, target), network = self._inputs(rows), DrawnNetwork(self.model.network, self._asks_for_sensors)
+        for drawn, said in self._said(x, network, DRAW_BLOCK):
+            draws, own = drawn.draws, DiagonalGaussian(said.mean.clone(), said.var.clone())
+            gaussian = self.model.condition(own, target, draws.tol_var, draws.offset)
             second = None
             if again and isinstance(gaussian, ConditionedGaussian):
                 second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
-            yield gaussian, self._sensor(learned, rows), second
+            yield gaussian, self._sensor(self._learned(draws, said), rows), second
 
     def _closed_form(self) -> DisjointTerms | None:
         """For one pass over all rows and draws: it works in memory of its own."""
-        return DisjointTerms.of(self.model, sensors=isinstance(self.sensor_var, str))
+        return DisjointTerms.of(self.model, self._asks_for_sensors)
 
     def _conditioned(self, rows: slice, closed: DisjointTerms | None) -> Iterator[DrawBlock]:
-        """`MOMENTS` of block after block of draws, sensor noise included where values are measured ones."""
+        """`MOMENTS` of some draws after the others, sensor noise included where values are measured ones."""
         if closed is None:
             blocks = ((moments_of(gaussian), w) for gaussian, w, _ in self._components(rows))
         else:
-            blocks = ((closed.moments(said, drawn, t), w) for said, drawn, t, w in self._said(rows, closed))
+            blocks = self._in_closed_form(rows, closed.network, closed.moments)
         for block, w in blocks:
             if isinstance(w, Tensor):
                 block["var"].add_(w)
@@ -89,26 +89,37 @@ class Mixture:
             for gaussian, w, again in self._components(rows, again=True):
                 account.add(account_of(gaussian, again), w, lost_of(gaussian))
         else:
-            for said, drawn, target, w in self._said(rows, closed):
-                account.add(closed.account(said, drawn, target), w)
+            for block, w in self._in_closed_form(rows, closed.network, closed.account):
+                account.add(block, w)
         return account
 
-    def _said(
-        self, rows: slice, closed: DisjointTerms
-    ) -> Iterator[tuple[NetworkGaussian, Drawn, Tensor | None, Tensor | float]]:
-        """What the network says in block after block of draws, targets with balances first, and sensor variances."""
+    def _in_closed_form(
+        self, rows: slice, network: DrawnNetwork, terms: Callable[..., DrawBlock]
+    ) -> Iterator[tuple[DrawBlock, Tensor | float]]:
+        """Terms of some draws after the others, and sensor variances."""
         x, target = self._inputs(rows)
-        x, target = pad(x, (0, 1), value=1.0), None if target is None else target.mT.unsqueeze(1)
+        balances_first = None if target is None else target.mT.unsqueeze(1)
+        for drawn, said in self._said(x, network, DRAWS_AT_ONCE):
+            yield terms(said, drawn, balances_first), self._sensor(self._learned(drawn.draws, said), rows)
+
+    def _said(self, x: Tensor, network: DrawnNetwork, at_once: int) -> Iterator[tuple[Drawn, NetworkGaussian]]:
+        """All draws, some at a time, and what the network says."""
+        with_ones = pad(x, (0, 1), value=1.0)
         for start in range(0, self.n_draws, DRAW_BLOCK):
-            for drawn in self._drawn(start // DRAW_BLOCK, min(DRAW_BLOCK, self.n_draws - start)):
-                said = closed.network.at(drawn, x)
-                yield said, drawn, target, self._sensor(self._learned(drawn.draws, said), rows)
+            for drawn in self._drawn(start // DRAW_BLOCK, min(DRAW_BLOCK, self.n_draws - start), at_once):
+                yield drawn, network.at(drawn, with_ones)
 
     def _learned(self, draws: PosteriorDraws, said: NetworkGaussian) -> Tensor | float:
         """The model's own sensor variances, where they are asked for."""
-        if draws.sensor_var is None or not isinstance(self.sensor_var, str):
+        if draws.sensor_var is None or not self._asks_for_sensors:
             return 0.0
+        if said.sensor_factor is None:
+            return draws.sensor_var  # of all rows the same
         return self.model.sensor_var(draws.sensor_var, said)
+
+    @property
+    def _asks_for_sensors(self) -> bool:
+        return isinstance(self.sensor_var, str)
 
     def _draws(self, block: int) -> PosteriorDraws:
         """All draws of a block."""
@@ -120,15 +131,16 @@ class Mixture:
             self._kept_draws[block] = draws
         return draws
 
-    def _drawn(self, block: int, n: int) -> list[Drawn]:
+    def _drawn(self, block: int, n: int, at_once: int) -> list[Drawn]:
         """The first n draws of a block, some at a time."""
-        if (block, n) in self._kept_views:
-            return self._kept_views[block, n]
-        draws, starts = self._draws(block), range(0, n, DRAWS_AT_ONCE)
-        parts = [draws_between(draws, start, min(start + DRAWS_AT_ONCE, n)) for start in starts]
+        key = block, n, at_once
+        if key in self._kept_views:
+            return self._kept_views[key]
+        draws, starts = self._draws(block), range(0, n, at_once)
+        parts = [draws_between(draws, start, min(start + at_once, n)) for start in starts]
         views = [Drawn.of(part, self.model.network) for part in parts]
         if block in self._kept_draws:
-            self._kept_views[block, n] = views
+            self._kept_views[key] = views
         return views
 
     @cached_property
@@ -136,7 +148,7 @@ class Mixture:
         return {}
 
     @cached_property
-    def _kept_views(self) -> dict[tuple[int, int], list[Drawn]]:
+    def _kept_views(self) -> dict[tuple[int, int, int], list[Drawn]]:
         return {}
 
     def _inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:

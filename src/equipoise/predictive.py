@@ -29,8 +29,8 @@ from equipoise.terms import AnyGaussian as AnyGaussian
 from equipoise.variational import DRAW_BLOCK
 
 Array = NDArray[np.float64]
-CACHE_BYTES = 2**23  # what a chunk of rows needs for the whole of a block stays about this small
-UNITS_BYTES = 2**21  # and what a layer says of them in a block of draws: few rows would make small matrices
+CACHE_BYTES = 2**23  # what a pass needs for a chunk of rows stays about this small
+UNITS_BYTES = 2**21  # and so do a layer's units of a block of draws; of fewer rows, matrices would be too small
 SETTLED = 1e-3  # a variance of at least this share of the ledger's largest term has all its digits in their sum
 
 

@@ -136,7 +136,7 @@ class _Room:
     What belongs to a balance stands with balances first: what differs by draw is then constant along rows.
 
     Args:
-        fields: `ACCOUNT`, or `MOMENTS`, which end in the same two.
+        fields: `ACCOUNT`, or `MOMENTS`; the last two of either begin as what the network says.
         shape: `(n_draws, n, n_y)`.
         B: Coefficients, shape `(m, n_y)`.
     """
