@@ -55,9 +55,10 @@ def _member(rank: int, size: int, port: int, batch: int, told) -> None:
     from benchmarks import cell
     from equipoise.distributed import joined
     from equipoise.likelihood import joint
+    from equipoise.plan import TrainingPlan
     from equipoise.randomness import paired_normal
     from equipoise.scaling import Standardizer
-    from equipoise.training import TrainingPlan, _Run
+    from equipoise.training import _Run
 
     X, Y = cell.data(batch)
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)

@@ -19,8 +19,9 @@ from benchmarks.timing import process_ms
 from equipoise.battery.data import DataConfig, balances, load
 from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, Rows
+from equipoise.plan import TrainingPlan
 from equipoise.scaling import Standardizer
-from equipoise.training import TrainingPlan, train
+from equipoise.training import train
 
 NAME = "time_to_quality_vs_best_peer"
 CACHE = Path(__file__).parents[1] / "runs" / "battery" / "cache"  # where the battery study keeps its simulation

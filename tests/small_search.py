@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from equipoise.estimator import ConstrainedBNNRegressor
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 from equipoise.tuning import Choice, tune
 
 N = 80

@@ -57,6 +57,7 @@ LAYERS = (
     "checkpoint",
     "distributed",
     "optimizer",
+    "plan",
     "training",
     "accumulation",
     "drawn",
@@ -91,7 +92,7 @@ LAYERS = (
 )
 SHORTCUTS = {("estimator.py", "artifact")}  # `model.save` is where users look for it
 ENTRANCES = {"__init__.py", "__main__.py"}  # the public face of the package stands above all layers
-TESTS_WITHOUT_MODULE = {"architecture", "benchmarks", "guide", "readme", "session"}
+TESTS_WITHOUT_MODULE = {"architecture.py", "benchmarks.py", "guide.py", "readme.py", "cli/session.py"}
 LARGEST_FILE = 1_000_000  # bytes
 
 
@@ -256,8 +257,8 @@ def test_code_documents_and_tests_share_the_equation_labels():
     in_source = set().union(*map(labels_in_code, package_sources().values()))
     pages = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
     elsewhere = {page.relative_to(ROOT).as_posix(): labels_in_text(page.read_text("utf-8")) for page in pages}
-    for test in sorted((ROOT / "tests").glob("*.py")):
-        elsewhere[f"tests/{test.name}"] = labels_in_code(test.read_text("utf-8"))
+    for test in sorted((ROOT / "tests").rglob("*.py")):
+        elsewhere[test.relative_to(ROOT).as_posix()] = labels_in_code(test.read_text("utf-8"))
     assert label_faults(defined, in_source, elsewhere) == []
 
 
@@ -408,21 +409,26 @@ def test_a_public_name_without_docstring_is_reported():
 
 
 def unpaired_tests(tests: Iterable[str], modules: Iterable[str]) -> list[str]:
-    """Test files without a module of that name, and modules without a test file."""
-    tested = {name.removeprefix("test_").removesuffix(".py") for name in tests}
-    strays = [f"test_{name}.py" for name in sorted(tested - set(modules) - TESTS_WITHOUT_MODULE)]
-    return strays + [f"{name} has no test_{name}.py" for name in sorted(set(modules) - tested)]
+    """Tests that mirror no module and modules that no test mirrors, by path: `cli/fit.py` by `cli/test_fit.py`."""
+    tested, modules = {path.replace("test_", "", 1) for path in tests}, set(modules)
+    strays = sorted(tested - modules - TESTS_WITHOUT_MODULE)
+    return [f"tests of {path}: no such module" for path in strays] + [
+        f"{path} has no tests" for path in sorted(modules - tested)
+    ]
 
 
 def test_tests_mirror_the_modules_one_to_one():
-    tests = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
-    assert unpaired_tests(tests, [path.stem for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__")]) == []
+    folder = ROOT / "tests"
+    tests = [path.relative_to(folder).as_posix() for path in folder.rglob("test_*.py")]
+    assert unpaired_tests(tests, [path for path in package_sources() if "/__" not in f"/{path}"]) == []
 
 
 def test_a_test_file_without_module_and_a_module_without_tests_are_reported():
-    assert unpaired_tests(["test_model.py", "test_misc.py", "test_readme.py"], ["model", "ledger"]) == [
-        "test_misc.py",
-        "ledger has no test_ledger.py",
+    tests = ["test_model.py", "test_misc.py", "test_readme.py", "test_fit.py"]
+    assert unpaired_tests(tests, ["model.py", "cli/fit.py"]) == [
+        "tests of fit.py: no such module",
+        "tests of misc.py: no such module",
+        "cli/fit.py has no tests",
     ]
 
 

@@ -12,7 +12,8 @@ from test_training import constrained_model, data
 from equipoise.checkpoint import TrainingError
 from equipoise.distributed import ALONE, Group, LostProcessError
 from equipoise.model import ConstrainedBNN, Rows
-from equipoise.training import TrainingPlan, mean_rmse, train
+from equipoise.plan import TrainingPlan
+from equipoise.training import mean_rmse, train
 
 pytestmark = pytest.mark.usefixtures("long_training")
 PLAN = TrainingPlan(max_epochs=20, mean_epochs=8, noise_epochs=2, batch_size=33)  # 64 rows: batches of 33 and 31

@@ -15,8 +15,9 @@ from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.network import LOG_VAR_BOUND, BayesianMLP
+from equipoise.plan import TrainingPlan
 from equipoise.tolerance import LogNormalVariance
-from equipoise.training import TrainingPlan, train
+from equipoise.training import train
 from equipoise.variational import DRAW_BLOCK
 
 NOISE_VAR, SENSOR_VAR, TOL_VAR = 0.3, 0.2, 0.05

@@ -14,9 +14,10 @@ from equipoise.conditioning import ConditioningLayer
 from equipoise.methods.regressor import MethodRegressor
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
+from equipoise.plan import TrainingPlan
 from equipoise.scaling import Standardizer
 from equipoise.streaming import StreamedRows, mean_sensor_var, standardized
-from equipoise.training import TrainingPlan, train
+from equipoise.training import train
 
 BALANCES = eq.LinearConstraint.from_equations(
     {"sum": "total = a + b + feed", "same": "c = 2 * a"},

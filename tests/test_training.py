@@ -1,6 +1,5 @@
 """Training: the same bits again, after a kill too; stopping; schedules; the remedy for heteroscedastic collapse."""
 
-import itertools
 import math
 import signal
 import subprocess
@@ -18,9 +17,10 @@ from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
+from equipoise.plan import TrainingPlan
 from equipoise.splitting import residual_var
 from equipoise.tolerance import LogNormalVariance
-from equipoise.training import TrainingPlan, cosine, mean_rmse, one_cycle, train
+from equipoise.training import mean_rmse, train
 
 pytestmark = pytest.mark.usefixtures("long_training")
 SHORT = TrainingPlan(max_epochs=24, mean_epochs=8, batch_size=16)
@@ -184,6 +184,36 @@ def test_validation_uses_the_same_noise_every_time():
     assert len(set(history.column("validation"))) == 1
 
 
+def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
+    """For a linear network it is a Gaussian: `y_j ~ N(xᵀM_j + m_j, v_j + (x²)ᵀV_j + u_j)`, outputs apart."""
+    from equipoise.training import _Run
+
+    model, rows = plain_model(2, hidden=()), data(24, 1)
+    rows = Rows(rows.x, rows.y[:, :2], None)
+    q, n_y, v = model.network.posterior, 2, torch.tensor([0.3, 0.1])
+    model.network.set_variance_head(v)
+    with torch.no_grad():
+        W, bias = model.network._layers(q.log_std)[0]
+        W[:, :n_y], bias[:n_y], W[:, n_y:], bias[n_y:] = math.log(0.7), math.log(0.4), -30.0, -30.0
+    run = _Run(model, rows, None, TrainingPlan(validation_draws=20_000), seed=0)
+    run.progress.phase = "elbo"
+    W, bias = (part[..., :n_y].double() for part in model.network._layers(q.loc.detach())[0])
+    x = rows.x.double()
+    predicted = torch.distributions.Normal(x @ W + bias, (v.double() + 0.49 * x**2 + 0.16).sqrt())
+    expected = -predicted.log_prob(rows.y).sum(1).mean()
+    assert run._validate(rows) == pytest.approx(float(expected), abs=0.02)  # a mean of NLLs is half a nat more
+
+
+def test_an_epoch_shows_every_row_as_often_as_it_has_passes():
+    from equipoise.training import shuffled
+
+    order = shuffled(50, 3, torch.Generator().manual_seed(0))
+    assert order.bincount().tolist() == [3] * 50
+    parts = order.split(50)
+    assert all(sorted(part.tolist()) == list(range(50)) for part in parts)
+    assert not torch.equal(parts[0], parts[1])
+
+
 def test_the_history_has_the_parts_of_the_elbo_for_each_balance():
     history = train(constrained_model(), data(), None, SHORT, seed=0)
     first, last = history.epochs[8], history.epochs[-1]
@@ -225,21 +255,6 @@ def test_unmeasured_outputs_do_not_enter_the_errors():
     mean = torch.tensor([[0.0, 100.0], [1.0, 1.0]])
     assert residual_var(mean, y).tolist() == [2.5, 9.0]
     assert float(mean_rmse(mean, y)) == pytest.approx((math.sqrt(2.5) + 3.0) / 2)
-
-
-def test_schedules_start_low_peak_at_one_and_end_where_they_say():
-    assert one_cycle(0.0) == pytest.approx(0.04)
-    assert one_cycle(0.3) == pytest.approx(1.0)
-    assert one_cycle(1.0) == pytest.approx(0.0, abs=1e-12)
-    assert cosine(0.05) == pytest.approx(1.0)
-    assert cosine(1.0) == pytest.approx(0.01)
-    values = [cosine(f) for f in np.linspace(0.05, 1, 50)]
-    assert all(a >= b for a, b in itertools.pairwise(values))
-
-
-@pytest.mark.parametrize(("n_rows", "expected"), [(10, 10), (200, 32), (2000, 128), (12600, 512), (10**6, 512)])
-def test_the_batch_grows_with_the_rows_up_to_512(n_rows, expected):
-    assert TrainingPlan().rows_per_step(n_rows) == expected
 
 
 def test_fitting_the_means_first_keeps_a_sharp_peak_from_being_called_noise():

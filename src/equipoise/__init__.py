@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from equipoise.ledger import Ledger as Ledger
     from equipoise.methods.catalogue import MethodError as MethodError
     from equipoise.methods.regressor import MethodRegressor as MethodRegressor
+    from equipoise.plan import TrainingPlan as TrainingPlan
     from equipoise.predictive import Predictive as Predictive
     from equipoise.reconciliation import Reconciliation as Reconciliation
     from equipoise.reconciliation import ReconciliationError as ReconciliationError
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from equipoise.reconciliation.with_model import ModelReconciliation as ModelReconciliation
     from equipoise.tables import TableError as TableError
     from equipoise.tolerance import TolerancePrior as TolerancePrior
-    from equipoise.training import TrainingPlan as TrainingPlan
 
 # Public names and where they live. They are imported when they are first used: torch takes seconds, and the command
 # line must answer --help without it.
@@ -59,7 +59,7 @@ _HOMES = {
     "TableError": "tables",
     "TolerancePrior": "tolerance",
     "TrainingError": "checkpoint",
-    "TrainingPlan": "training",
+    "TrainingPlan": "plan",
     "compare": "comparison",
     "condition": "conditioning",
     "diagnose": "diagnosis",

@@ -323,7 +323,7 @@ def _constraint(description: Description, tensors: dict[str, Tensor]) -> LinearC
 
 
 def _parameters(configuration: Configuration) -> dict[str, Any]:
-    from equipoise.training import TrainingPlan
+    from equipoise.plan import TrainingPlan
 
     given = {name: getattr(configuration, name) for name in Configuration.model_fields}
     given |= {"sensor_std": _meant(configuration.sensor_std), "tolerance": _meant(configuration.tolerance)}

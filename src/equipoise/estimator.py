@@ -21,12 +21,13 @@ from equipoise.model import ConstrainedBNN, Rows, derived_seed
 from equipoise.network import ACTIVATIONS, BayesianMLP
 from equipoise.parameters import check_choice, check_count, check_counts, check_fraction, check_positive
 from equipoise.passes import Table, is_mapped
+from equipoise.plan import TrainingPlan
 from equipoise.predictive import Predictive
 from equipoise.preparation import Prepared, obeyed_to_rounding, sensor_std_in_use, tolerance_of_each
 from equipoise.reconciliation.with_model import ModelReconciliation, reconcile_with_model
 from equipoise.scaling import Standardizer
 from equipoise.streaming import AnyRows
-from equipoise.training import History, TrainingPlan, train
+from equipoise.training import History, train
 
 __all__ = ["LIKELIHOODS", "ConstrainedBNNRegressor", "InputRangeError"]
 

@@ -134,7 +134,14 @@ class ConstrainedBNN(nn.Module):
 
     def forward(self, rows: Rows, generator: torch.Generator | None = None) -> DiagonalGaussian | ConditionedGaussian:
         """One conditioned Gaussian per row, each row with its own draw of weights, tolerances and offsets."""
-        return self._forward(rows, generator)[0]
+        return self._conditioned(self.network(rows.x, generator), rows, generator)
+
+    def log_likelihood(
+        self, said: NetworkGaussian, rows: Rows, generator: torch.Generator | None = None
+    ) -> Float[Tensor, " n"]:
+        """Of each row, for what the network said of it; tolerances, offsets and sensors are drawn row by row."""
+        gaussian = self._conditioned(said, rows, generator)
+        return self.likelihood(gaussian, rows.y, self._sensor_var(rows, said, generator))
 
     def negative_elbo(self, rows: Rows, n_rows: int, generator: torch.Generator | None = None) -> NegativeElbo:
         """A one-draw estimate of the negative ELBO from a batch of `rows` out of `n_rows` in the data set (E1).
@@ -143,8 +150,7 @@ class ConstrainedBNN(nn.Module):
 
             −ELBO = Σ_i E_q[−log p(y_i | θ, ρ)] + KL(q(θ) ‖ p(θ)) + KL(q(ρ) ‖ p(ρ))          (E1)
         """
-        gaussian, said = self._forward(rows, generator)
-        nll = -self.likelihood(gaussian, rows.y, self._sensor_var(rows, said, generator)).mean()
+        nll = -self.log_likelihood(self.network(rows.x, generator), rows, generator).mean()
         none = torch.zeros(0, dtype=nll.dtype, device=nll.device)
         layer = self.conditioning
         return NegativeElbo(
@@ -190,15 +196,13 @@ class ConstrainedBNN(nn.Module):
             return omega.expand_as(said.mean)
         return torch.where(self.sensor.learned, omega * said.sensor_factor.to(omega.dtype), omega)
 
-    def _forward(
-        self, rows: Rows, generator: torch.Generator | None
-    ) -> tuple[DiagonalGaussian | ConditionedGaussian, NetworkGaussian]:
-        """What the network says of each row, after conditioning and before."""
-        said, n = self.network(rows.x, generator), len(rows)
-        layer = self.conditioning
+    def _conditioned(
+        self, said: NetworkGaussian, rows: Rows, generator: torch.Generator | None
+    ) -> DiagonalGaussian | ConditionedGaussian:
+        layer, n = self.conditioning, len(rows)
         tol_var = None if layer is None else layer.tolerance.draw_rows(n, generator)
         offset = None if layer is None or layer.offset is None else layer.offset.draw_rows(n, generator)
-        return self.condition(said, rows.target, tol_var, offset), said
+        return self.condition(said, rows.target, tol_var, offset)
 
     def _sensor_var(self, rows: Rows, said: NetworkGaussian, generator: torch.Generator | None) -> Tensor | float:
         if rows.sensor_var is not None:

@@ -1,4 +1,4 @@
-"""Training: minibatches, schedules, stopping, checkpoints, history.
+"""Training: minibatches, stopping, checkpoints, history.
 
 Three phases. *Means*: the network at its posterior means is fitted to the sum of the outputs' root mean squared errors:
 a heteroscedastic network trained from scratch on a likelihood calls what it has not learned yet "noise", and plain
@@ -29,77 +29,10 @@ from equipoise.distributed import ALONE, Group, current
 from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
 from equipoise.optimizer import Adam
+from equipoise.plan import PHASES, TrainingPlan, cosine, one_cycle
 from equipoise.randomness import BatchGenerator
 from equipoise.splitting import split_residuals
 from equipoise.streaming import AnyRows
-
-PHASES = ("means", "elbo", "noise")
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """Every number that decides how training runs.
-
-    Args:
-        max_epochs: Upper bound on all epochs together.
-        mean_epochs: Epochs of the first phase, at most half of all.
-        noise_epochs: Epochs of the last phase, at most a tenth of all.
-        batch_size: Rows per step; None picks it from the number of rows.
-        mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
-        learning_rate: Peak rate for the weights in the second phase; cosine decay to a hundredth.
-        tolerance_rate: Tolerances, offsets and sensor variances learn this many times faster than the weights.
-        std_rate: Standard deviations of the weights learn this many times faster than their means.
-        kl_warmup: Share of the second phase over which the KL's weight grows from 0 to 1.
-        init_std: Weight standard deviation at the start of the second phase.
-        patience: Epochs without improvement on held-out rows before the second phase stops, counted after warm-up.
-        max_grad_norm: Gradients of the weights are clipped to this norm.
-        validation_draws: Weight draws per held-out row, with a fixed noise seed.
-    """
-
-    max_epochs: int = 600
-    mean_epochs: int = 300
-    noise_epochs: int = 60
-    batch_size: int | None = None
-    mean_learning_rate: float = 2e-2
-    learning_rate: float = 3e-3
-    tolerance_rate: float = 10.0
-    std_rate: float = 3.0
-    kl_warmup: float = 0.2
-    init_std: float = math.exp(-7)
-    patience: int = 100
-    max_grad_norm: float = 100.0
-    validation_draws: int = 2
-
-    def __post_init__(self):
-        for name in ("max_epochs", "patience", "validation_draws"):
-            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 1)
-        rates = ("learning_rate", "mean_learning_rate", "tolerance_rate", "std_rate")
-        for name in rates:
-            _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
-        for name in ("mean_epochs", "noise_epochs"):
-            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 0)
-        _check("init_std", self.init_std, 0 < self.init_std < math.inf)
-        _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
-        _check("kl_warmup", self.kl_warmup, 0 <= self.kl_warmup <= 1)
-        _check("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1)
-
-    def rows_per_step(self, n_rows: int) -> int:
-        """About 25 steps per epoch, between 32 and 512 rows each."""
-        if self.batch_size is not None:
-            return min(self.batch_size, n_rows)
-        return min(n_rows, max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25)))))
-
-    def epochs_of(self, phase: str) -> int:
-        epochs = {
-            "means": min(self.mean_epochs, self.max_epochs // 2),
-            "noise": min(self.noise_epochs, self.max_epochs // 10),
-        }
-        return epochs.get(phase, self.max_epochs - sum(epochs.values()))
-
-
-def _check(name: str, value: object, good: bool) -> None:
-    if not good:
-        raise ValueError(f"TrainingPlan.{name} must be a sensible positive number, but got {value!r}.")
 
 
 @dataclass
@@ -234,8 +167,8 @@ class _Run:
         clock, progress = time.perf_counter(), self.progress
         generator = self._generator(PHASES.index(progress.phase), progress.epoch)
         shuffle = torch.Generator().manual_seed(derived_seed(generator.initial_seed(), 1))
-        order = torch.randperm(len(self.rows), generator=shuffle)
-        batches = order.split(self.plan.rows_per_step(len(self.rows)))
+        batches = shuffled(len(self.rows), self.plan.passes(len(self.rows)), shuffle)
+        batches = batches.split(self.plan.rows_per_step(len(self.rows)))
         self.model.train()
         # Numbers, not tensors: thousands of small ones would keep the memory of batches between them from being reused.
         parts = [
@@ -310,23 +243,26 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self, rows: Rows) -> float:
-        """Held-out error or expected NLL per row, with the same noise every time."""
+        """Held-out error, or predictive NLL per row, with the same noise every time."""
         if self.progress.phase == "means":
             rows = rows.take(self.group.share_of(len(rows)))
             means = [self.model.network.at_means(part.x).mean for part in rows.pieces()]
             return float(mean_rmse(torch.cat(means), rows.y, self.group))
-        generator = self._generator(len(PHASES))
-        draws = [self._nll(rows, generator) for _ in range(self.plan.validation_draws)]
-        return sum(draws) / len(draws)
-
-    def _nll(self, rows: Rows, generator: BatchGenerator) -> float:
-        total = torch.zeros(1, dtype=torch.float64)
+        generator, total = self._generator(len(PHASES)), torch.zeros(1, dtype=torch.float64)
         for start in range(0, len(rows), 8192):
             part = rows.take(slice(start, start + 8192))
             generator.rows, generator.total = self.group.share_of(len(part)), len(part)
             if len(share := part.take(generator.rows)):
-                total += float(self.model.negative_elbo(share, len(rows), generator).nll) * len(share)
+                total += self._predictive_nll(share, generator, self.plan.draws_per_row(len(rows)))
         return float(self.group.sum(total)) / len(rows)
+
+    def _predictive_nll(self, rows: Rows, generator: BatchGenerator, n_draws: int) -> Tensor:
+        """`−Σ_i log mean_d p(y_i | θ_d, ρ_d)`: of the mixture that is predicted, which can be nats better than the mean
+        of its components' NLL; states chosen by the latter are those where weights hardly matter any more.
+        """
+        model = self.model
+        draws = (model.log_likelihood(model.network(rows.x, generator), rows, generator) for _ in range(n_draws))
+        return (math.log(n_draws) - torch.stack(list(draws)).logsumexp(0)).sum().to("cpu", torch.float64)
 
     def _keep_best(self, record: dict) -> None:
         progress = self.progress
@@ -413,6 +349,11 @@ class _Run:
         )
 
 
+def shuffled(n_rows: int, passes: int, generator: torch.Generator) -> Tensor:
+    """The numbers of all rows in random order, and again in another as often as there are passes."""
+    return torch.cat([torch.randperm(n_rows, generator=generator) for _ in range(passes)])
+
+
 def mean_rmse(mean: Tensor, y: Tensor, group: Group = ALONE) -> Tensor:
     """Root mean squared error of each output over what was measured, averaged over outputs.
 
@@ -424,20 +365,6 @@ def mean_rmse(mean: Tensor, y: Tensor, group: Group = ALONE) -> Tensor:
         sums, counts = group.sum(torch.stack([squares.detach(), counts.to(squares.dtype)])).unbind()
         squares = squares + (sums - squares.detach())
     return (squares / counts.clamp_min(1)).clamp_min(torch.finfo(mean.dtype).tiny).sqrt().mean()
-
-
-def one_cycle(fraction: float, peak_at: float = 0.3) -> float:
-    """Rate relative to its peak: cosine from 1/25 up, then down to 0."""
-    if fraction < peak_at:
-        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * fraction / peak_at))
-    return 0.5 * (1 + math.cos(math.pi * (fraction - peak_at) / (1 - peak_at)))
-
-
-def cosine(fraction: float, warmup: float = 0.05) -> float:
-    """Rate relative to its peak: linear up, then cosine down to a hundredth."""
-    if fraction < warmup:
-        return (fraction + 1e-3) / (warmup + 1e-3)
-    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (fraction - warmup) / (1 - warmup)))
 
 
 def _bar(run: _Run, verbose: bool) -> tqdm:

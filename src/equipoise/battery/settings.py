@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from equipoise.battery.data import DataConfig, balances
 from equipoise.estimator import ConstrainedBNNRegressor
+from equipoise.plan import TrainingPlan
 from equipoise.tolerance import TolerancePrior
-from equipoise.training import TrainingPlan
 
 Positive = Annotated[int, Field(ge=1)]
 

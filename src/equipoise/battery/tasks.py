@@ -28,8 +28,8 @@ from equipoise.fleet import Progress, Task, run_many
 from equipoise.model import derived_seed
 from equipoise.network import BayesianMLP
 from equipoise.optimizer import Adam
+from equipoise.plan import one_cycle
 from equipoise.scaling import Standardizer
-from equipoise.training import one_cycle
 
 FORMAT = 2  # of the kept evaluations; one more when fits or scores change their meaning
 SHARE_OF_FIT = 0.6  # of a task's time

@@ -102,7 +102,7 @@ def _shown(name: str, cell: Cell) -> str:
 def _quickly(case: Case) -> Case:
     from dataclasses import replace
 
-    from equipoise.training import TrainingPlan
+    from equipoise.plan import TrainingPlan
 
     plan = replace(case.options.get("training") or TrainingPlan(), max_epochs=QUICK_EPOCHS)
     options: dict[str, Any] = case.options | QUICK | {"training": plan}

@@ -34,8 +34,8 @@ SCORES = {
     "residual_of_mean": "mean residual of the predicted mean, in units of the balance's scale",
     "residual_of_draws": "mean residual of draws of the true values",
     "worst_draw": "largest residual of a draw",
-    "fit_seconds": "training time in s",
-    "row_seconds": "time for mean and standard deviation of one row in s",
+    "fit_seconds": "training time in s of one core",
+    "row_seconds": "time for mean and standard deviation of one row in s of one core",
     "parameters": "how many numbers were trained",
 }
 LOWER_IS_BETTER = ("rmse", "rmse_true", "crps", "energy_score", "joint_nll", "calibration_error")
@@ -52,10 +52,10 @@ def score(model: MethodRegressor, case: Case, split: Split, fit_seconds: float) 
     """
     test, std = split.test, np.nanstd(split.fit.Y.to_numpy(float), 0)
     X = test.X.to_numpy(float)
-    start = time.perf_counter()
+    start = time.process_time()
     p = model.predict_distribution(test.X)
     mean = np.asarray(p.mean, dtype=float)
-    row_seconds = (time.perf_counter() - start) / len(mean)
+    row_seconds = (time.process_time() - start) / len(mean)
     measured, Y = p.measured(), test.Y.to_numpy(float)
     residuals = np.abs(p.residual_of_samples(DRAWS, constraint=case.constraint)) / case.constraint.scale(std)
     return {

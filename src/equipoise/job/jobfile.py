@@ -168,7 +168,7 @@ class Job(BaseModel):
             overrides: Arguments of `ConstrainedBNNRegressor` that take precedence.
         """
         from equipoise.estimator import ConstrainedBNNRegressor
-        from equipoise.training import TrainingPlan
+        from equipoise.plan import TrainingPlan
 
         options = dict(self.model)
         plan = TrainingPlan(**{name: options.pop(name) for name in TrainingPlan.__dataclass_fields__})

@@ -47,7 +47,7 @@ class ModelOptions(BaseModel):
         default=None, examples=[128], description="rows per step; left out: from the number of rows"
     )
     mean_learning_rate: Annotated[Real, Field(ge=0)] = Field(default=2e-2, description="peak rate of the first phase")
-    learning_rate: Annotated[Real, Field(ge=0)] = Field(default=3e-3, description="peak rate of the second phase")
+    learning_rate: Annotated[Real, Field(ge=0)] = Field(default=6e-3, description="peak rate of the second phase")
     tolerance_rate: Annotated[Real, Field(ge=0)] = Field(
         default=10.0, description="tolerances and sensors learn this many times faster than weights"
     )
@@ -62,7 +62,9 @@ class ModelOptions(BaseModel):
     )
     patience: Count = Field(default=100, description="passes without improvement on held-out rows before stopping")
     max_grad_norm: Annotated[Real, Field(gt=0)] = Field(default=100.0, description="gradients are clipped to this norm")
-    validation_draws: Count = Field(default=2, description="draws of the weights per held-out row")
+    validation_draws: Count | None = Field(
+        default=None, examples=[8], description="draws per held-out row; left out: from the number of rows"
+    )
 
 
 class LearnedTolerance(BaseModel):

@@ -19,8 +19,9 @@ from equipoise.methods.members import evaluate_members, head_mask, masks, member
 from equipoise.model import Rows, derived_seed, parameters_of
 from equipoise.network import NetworkGaussian
 from equipoise.optimizer import Adam
+from equipoise.plan import PHASES, TrainingPlan, cosine, one_cycle
 from equipoise.splitting import split_residuals
-from equipoise.training import PHASES, History, TrainingPlan, cosine, one_cycle
+from equipoise.training import History, shuffled
 
 Record = Callable[[dict], object]
 
@@ -137,8 +138,9 @@ class MembersRun:
 
     def _epoch(self, epoch: int, total: int) -> float:
         key = (PHASES.index(self.phase), epoch)
-        order = torch.stack([torch.randperm(len(self.rows), generator=_cpu(seed, *key, 1)) for seed in self.seeds])
-        batches = order.split(self.plan.rows_per_step(len(self.rows)), dim=1)
+        n_rows, passes = len(self.rows), self.plan.passes(len(self.rows))
+        order = torch.stack([shuffled(n_rows, passes, _cpu(seed, *key, 1)) for seed in self.seeds])
+        batches = order.split(self.plan.rows_per_step(n_rows), dim=1)
         generator, parts = self._generator(*key), []
         for i, index in enumerate(batches):
             batch = self.rows.take(index.flatten().to(self.rows.x.device))

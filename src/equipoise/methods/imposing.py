@@ -11,7 +11,6 @@ from torch import Tensor
 
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.model import ConstrainedBNN, PosteriorDraws, Rows
-from equipoise.network import NetworkGaussian
 
 Gaussian = DiagonalGaussian | ConditionedGaussian
 Meeting = Callable[[ConditionedGaussian], Gaussian]
@@ -53,15 +52,6 @@ class ImposedBNN(ConstrainedBNN):
         """The core's draws of tolerances and sensors, beside those that `source` gives of the weights."""
         drawn = super().draw(seed, block)
         return drawn if self.source is None else replace(drawn, weights=self.source.draw(seed, block))
-
-    def log_likelihood(
-        self, said: NetworkGaussian, rows: Rows, generator: torch.Generator | None = None
-    ) -> Float[Tensor, " n"]:
-        """Of each row, for what the network said of it; tolerances and sensors are drawn row by row."""
-        layer = self.conditioning
-        tol_var = None if layer is None else layer.tolerance.draw((len(rows),), generator)
-        gaussian = self.condition(said, rows.target, tol_var)
-        return self.likelihood(gaussian, rows.y, self._sensor_var(rows, said, generator))
 
     def kl_shared(self) -> Float[Tensor, ""]:
         """Divergences of tolerances and sensors, which are properties of the data and not of the weights."""

@@ -24,7 +24,7 @@ from equipoise.methods.fitting import MembersRun
 from equipoise.methods.gains import GainGaussian, orthogonal_gain
 from equipoise.methods.imposing import ImposedBNN
 from equipoise.model import Rows
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 
 EPOCHS, ROWS = 5, 1000  # of fine-tuning: a solve per row and step allows no more
 RATE = 0.1  # of the plan's

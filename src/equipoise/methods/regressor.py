@@ -23,10 +23,11 @@ from equipoise.methods.penalty import MissingGaussian, Penalised
 from equipoise.methods.posthoc import set_scalar_tolerance
 from equipoise.methods.quadratic import fine_tune
 from equipoise.model import ConstrainedBNN, Rows, derived_seed
+from equipoise.plan import TrainingPlan
 from equipoise.predictive import Predictive
 from equipoise.preparation import Prepared
 from equipoise.tolerance import TolerancePrior
-from equipoise.training import History, TrainingPlan, train
+from equipoise.training import History, train
 
 Array = NDArray[np.float64]
 Callback = Callable[[dict], object] | None

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.parameters import check_count
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 from equipoise.tuning.fingerprint import fingerprint
 from equipoise.tuning.journal import JournalStudy, import_optuna, quiet
 from equipoise.tuning.space import Space, check_first, check_space

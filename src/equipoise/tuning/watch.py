@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 
 REPORT_EVERY = 10  # epochs
 PRUNE_AFTER = 2 / 3  # of the ELBO phase

@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 import pytest
+from handmade_arrays import made_up_arrays
 from handmade_results import example
-from test_figures import made_up_arrays
 
 from equipoise.battery import figures
 from equipoise.battery.claims import CLAIMS

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from equipoise.battery.settings import LABELS, MODELS, Settings
+from equipoise.plan import TrainingPlan
 from equipoise.tolerance import TolerancePrior
-from equipoise.training import TrainingPlan
 
 
 @pytest.mark.parametrize("name", ["full", "small"])
@@ -23,9 +23,9 @@ def test_the_full_study_is_that_of_the_paper():
     assert settings.violation_draws == 10_000
 
 
-def test_the_recipe_of_the_study_is_the_librarys_default_but_for_the_rate_of_tolerances():
+def test_the_recipe_of_the_study_is_the_librarys_default_but_for_two_rates():
     plan = Settings.named("full").plan()
-    assert plan == TrainingPlan(tolerance_rate=plan.tolerance_rate)
+    assert plan == TrainingPlan(tolerance_rate=plan.tolerance_rate, learning_rate=plan.learning_rate)
 
 
 def test_the_papers_model_is_as_in_the_paper():

@@ -12,8 +12,8 @@ from scipy import stats
 from equipoise.estimator import LIKELIHOODS, ConstrainedBNNRegressor
 from equipoise.job.options import LearnedTolerance, ModelOptions, Sensor, Tolerance
 from equipoise.network import ACTIVATIONS
+from equipoise.plan import TrainingPlan
 from equipoise.tolerance import TolerancePrior
-from equipoise.training import TrainingPlan
 
 ESTIMATOR = {name: p.default for name, p in inspect.signature(ConstrainedBNNRegressor).parameters.items()}
 SAID_ELSEWHERE = {"constraint", "sensor_std", "tolerance", "training", "random_state", "checkpoint", "verbose"}

@@ -17,7 +17,7 @@ from equipoise.methods.members import starting_weights
 from equipoise.methods.quadratic import SolvedGaussian, fine_tune, quadratic_layer
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 
 B = torch.tensor([[1.0, -1.0, -1.0, 0.0], [0.0, 2.0, 0.5, 1.0]], dtype=torch.float64)
 

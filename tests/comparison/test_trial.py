@@ -13,7 +13,7 @@ from equipoise.comparison.trial import Trial, TrialResult, is_number
 from equipoise.constraints import LinearConstraint
 from equipoise.methods.catalogue import Method
 from equipoise.methods.regressor import MethodRegressor
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 
 BALANCE = LinearConstraint.from_equations({"sum": "c = a + b"}, inputs=["x"], outputs=["a", "b", "c"])
 

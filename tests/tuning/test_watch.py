@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 from equipoise.tuning.watch import PrunedError, TimeUpError, Watch
 
 

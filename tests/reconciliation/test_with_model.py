@@ -13,7 +13,7 @@ from equipoise.likelihood import marginal
 from equipoise.reconciliation import ReconciliationError
 from equipoise.reconciliation.with_model import reconcile_with_model
 
-MODELS = Path(__file__).parent / "models"
+MODELS = Path(__file__).parents[1] / "models"
 NAN = float("nan")
 STD = np.array([0.3, 0.2, 0.5, 0.4, 0.3, 0.6])
 

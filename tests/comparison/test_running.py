@@ -14,7 +14,7 @@ from equipoise.comparison.trial import Trial
 from equipoise.job import Job
 from equipoise.methods import quadratic
 from equipoise.methods.catalogue import DEFAULT, Method, MethodError
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 
 TINY = {"hidden": (4,), "n_draws": 8, "training": TrainingPlan(max_epochs=4, batch_size=64)}
 SOME = ("vi+none", "ensemble+projection", "vi+learned")

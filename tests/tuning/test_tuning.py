@@ -14,7 +14,7 @@ from small_search import BAD, GOOD, HELD_OUT, X, Y, search, small
 
 import equipoise.tuning
 from equipoise.checkpoint import TrainingError
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 from equipoise.tuning import Choice, TuningError, Uniform, Whole, configured
 
 pytestmark = pytest.mark.usefixtures("long_training")

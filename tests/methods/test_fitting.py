@@ -11,7 +11,7 @@ from equipoise.methods.fitting import MembersRun, fit_members
 from equipoise.methods.imposing import ImposedBNN
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
-from equipoise.training import TrainingPlan
+from equipoise.plan import TrainingPlan
 
 PLAN = TrainingPlan(max_epochs=20, batch_size=16, patience=4, max_grad_norm=0.5)
 

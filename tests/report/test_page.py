@@ -2,15 +2,14 @@
 
 import math
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from elements import Elements
 
 from equipoise.report import Figure, Listing, Page, Section, Table, markdown, number, plus_minus, render, with_unit
 
 EVIL = "<script>alert('x')</script> & \"quotes\""
-VOID = {"meta", "br", "hr", "img", "input", "link"}
 SVG = """<?xml version="1.0" encoding="utf-8"?>
 <!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">
 <svg xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg" width="90pt" height="60pt"
@@ -27,35 +26,6 @@ def a_page(**changes) -> Page:
     section = {"title": "Balances", "text": "One.\n\nTwo, of 95 %.", "tables": [TABLE], "figures": [FIGURE, FIGURE]}
     section = Section(**(section | {"notes": ["A remark."]} | changes))
     return Page("Flows", "All is well.", [section, Section("The rest", figures=[FIGURE])])
-
-
-class Elements(HTMLParser):
-    """Tags with their attributes, and whether they are closed in order."""
-
-    def __init__(self, html: str):
-        super().__init__()
-        self.found: list[tuple[str, dict]] = []
-        self.open: list[str] = []
-        self.text = ""
-        self.feed(html)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-
-    def values(self, name: str) -> list[str]:
-        return [attributes[name] for _, attributes in self.found if name in attributes]
 
 
 def test_a_page_loads_nothing_and_runs_nothing():

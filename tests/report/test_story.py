@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from elements import Elements
 from handmade_findings import OUTPUTS, SHORT, balanced, made_up, table, trust, without_balances
 from PIL import Image
 from sklearn.metrics import r2_score
-from test_page import Elements
 
 import equipoise as eq
 from equipoise.report import charts, findings, number, render, report

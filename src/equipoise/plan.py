@@ -1,0 +1,99 @@
+"""TrainingPlan: every number that decides how training runs, and the schedules of its rates."""
+
+import math
+from dataclasses import dataclass
+
+PHASES = ("means", "elbo", "noise")
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Every number that decides how training runs.
+
+    Args:
+        max_epochs: Upper bound on all epochs together.
+        mean_epochs: Epochs of the first phase, at most half of all.
+        noise_epochs: Epochs of the last phase, at most a tenth of all.
+        batch_size: Rows per step; None picks it, and how often an epoch passes over the rows, from their number.
+        mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
+        learning_rate: Peak rate for the weights in the second phase; cosine decay to a hundredth.
+        tolerance_rate: Tolerances, offsets and sensor variances learn this many times faster than the weights.
+        std_rate: Standard deviations of the weights learn this many times faster than their means.
+        kl_warmup: Share of the second phase over which the KL's weight grows from 0 to 1.
+        init_std: Weight standard deviation at the start of the second phase.
+        patience: Epochs without improvement on held-out rows before the second phase stops, counted after warm-up.
+        max_grad_norm: Gradients of the weights are clipped to this norm.
+        validation_draws: Draws per held-out row, with a fixed noise seed; None picks 2 to 8 from the number of rows.
+    """
+
+    max_epochs: int = 600
+    mean_epochs: int = 300
+    noise_epochs: int = 60
+    batch_size: int | None = None
+    mean_learning_rate: float = 2e-2
+    learning_rate: float = 6e-3
+    tolerance_rate: float = 10.0
+    std_rate: float = 3.0
+    kl_warmup: float = 0.2
+    init_std: float = math.exp(-7)
+    patience: int = 100
+    max_grad_norm: float = 100.0
+    validation_draws: int | None = None
+
+    def __post_init__(self):
+        for name in ("max_epochs", "patience"):
+            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 1)
+        rates = ("learning_rate", "mean_learning_rate", "tolerance_rate", "std_rate")
+        for name in rates:
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
+        for name in ("mean_epochs", "noise_epochs"):
+            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 0)
+        _check("init_std", self.init_std, 0 < self.init_std < math.inf)
+        _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
+        _check("kl_warmup", self.kl_warmup, 0 <= self.kl_warmup <= 1)
+        for name in ("batch_size", "validation_draws"):
+            _check(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1)
+
+    def rows_per_step(self, n_rows: int) -> int:
+        """Between 128 and 512, so that an epoch over a large table takes about 25 steps."""
+        return min(n_rows, self.batch_size or max(128, self._share(n_rows)))
+
+    def passes(self, n_rows: int) -> int:
+        """How often an epoch goes through the rows: a small table several times, for as many steps as batches of 32
+        would take. On a CPU they cost hardly more than those, and their gradients have half the noise.
+        """
+        return 1 if self.batch_size else max(1, self.rows_per_step(n_rows) // self._share(n_rows))
+
+    def draws_per_row(self, n_rows: int) -> int:
+        """Of held-out rows: where there are few, more draws make up for them."""
+        return self.validation_draws or max(2, min(8, 2048 // max(n_rows, 1)))
+
+    def _share(self, n_rows: int) -> int:
+        """A twenty-fifth of the rows, as a power of two between 32 and 512."""
+        return max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25))))
+
+    def epochs_of(self, phase: str) -> int:
+        epochs = {
+            "means": min(self.mean_epochs, self.max_epochs // 2),
+            "noise": min(self.noise_epochs, self.max_epochs // 10),
+        }
+        return epochs.get(phase, self.max_epochs - sum(epochs.values()))
+
+
+def _check(name: str, value: object, good: bool) -> None:
+    if not good:
+        raise ValueError(f"TrainingPlan.{name} must be a sensible positive number, but got {value!r}.")
+
+
+def one_cycle(fraction: float, peak_at: float = 0.3) -> float:
+    """Rate relative to its peak: cosine from 1/25 up, then down to 0."""
+    if fraction < peak_at:
+        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * fraction / peak_at))
+    return 0.5 * (1 + math.cos(math.pi * (fraction - peak_at) / (1 - peak_at)))
+
+
+def cosine(fraction: float, warmup: float = 0.05) -> float:
+    """Rate relative to its peak: linear up, then cosine down to a hundredth."""
+    if fraction < warmup:
+        return (fraction + 1e-3) / (warmup + 1e-3)
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (fraction - warmup) / (1 - warmup)))
