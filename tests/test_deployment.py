@@ -14,6 +14,7 @@ import equipoise as eq
 from equipoise.artifact import ArtifactError
 from equipoise.deployment import export
 
+pytestmark = pytest.mark.xdist_group("deployment")  # one worker writes and runs the program, once
 SMALL = {"hidden": (6,), "training": eq.TrainingPlan(max_epochs=2, batch_size=64), "random_state": 0}
 LAWS = {"sum": "total = a + b + loss", "difference": "a = b + gap"}
 BALANCES = eq.LinearConstraint.from_equations(

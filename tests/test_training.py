@@ -195,13 +195,13 @@ def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
     with torch.no_grad():
         W, bias = model.network._layers(q.log_std)[0]
         W[:, :n_y], bias[:n_y], W[:, n_y:], bias[n_y:] = math.log(0.7), math.log(0.4), -30.0, -30.0
-    run = _Run(model, rows, None, TrainingPlan(validation_draws=20_000), seed=0)
+    run = _Run(model, rows, None, TrainingPlan(validation_draws=4000), seed=0)
     run.progress.phase = "elbo"
     W, bias = (part[..., :n_y].double() for part in model.network._layers(q.loc.detach())[0])
     x = rows.x.double()
     predicted = torch.distributions.Normal(x @ W + bias, (v.double() + 0.49 * x**2 + 0.16).sqrt())
     expected = -predicted.log_prob(rows.y).sum(1).mean()
-    assert run._validate(rows) == pytest.approx(float(expected), abs=0.02)  # a mean of NLLs is half a nat more
+    assert run._validate(rows) == pytest.approx(float(expected), abs=0.05)  # a mean of NLLs is half a nat more
 
 
 def test_an_epoch_shows_every_row_as_often_as_it_has_passes():
