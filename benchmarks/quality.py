@@ -119,7 +119,10 @@ def fit_numpyro(study: Study, epochs: int, rate: float) -> Attempt:
     task = Task.of(model, study.rows, "joint", min(BATCH, len(study.rows)), len(study.rows))
     call, draws = peers.load("numpyro").train(task, epochs, rate)
     ms = process_ms(call)
-    nll = mixture_nll(model, study.validation, draws())
+    try:
+        nll = mixture_nll(model, study.validation, draws())
+    except ValueError:  # NumPyro refuses to draw from what a rate that is too high has left
+        nll = math.nan
     return Attempt(epochs, ms, nll if math.isfinite(nll) else math.inf)
 
 

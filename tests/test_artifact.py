@@ -206,7 +206,9 @@ def test_parameters_come_back_as_they_were_given():
     }  # a new parameter needs a place in the file
     assert loaded.tolerance == {"mass": 0.0, "energy": eq.TolerancePrior(-5.0, 2.0)}
     assert loaded.sensor_std == {"duty [kW]": 0.1}
-    assert loaded.training == eq.TrainingPlan(max_epochs=60, batch_size=32, learning_rate=3e-3, validation_draws=2)
+    assert loaded.training == eq.TrainingPlan(
+        max_epochs=60, batch_size=32, learning_rate=3e-3, temperature=1.0, validation_draws=2
+    )
     assert (loaded.hidden, loaded.activation, loaded.n_draws) == ((8, 6), "tanh", 40)
     assert (loaded.random_state, loaded.max_epochs, loaded.offset) == (3, None, True)
 

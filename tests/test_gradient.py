@@ -44,13 +44,13 @@ def rows(dtype=torch.float64, *, missing=False, sensors=False, balances=True) ->
     return Rows(torch.randn(9, 2, generator=rng).to(dtype), y, target, given)
 
 
-def both_ways(model, batch, kl_weight=0.6):
+def both_ways(model, batch, kl_weight=0.6, temperature=0.3):
     """`(nll, gradients)` in closed form and by autograd."""
     parameters = dict(model.named_parameters())
-    nll = backward(model, batch, 100, torch.Generator().manual_seed(7), kl_weight)
+    nll = backward(model, batch, 100, torch.Generator().manual_seed(7), kl_weight, temperature)
     ours = {name: parameter.grad.clone() for name, parameter in parameters.items()}
     elbo = model.negative_elbo(batch, 100, torch.Generator().manual_seed(7))
-    naive = torch.autograd.grad(elbo.per_row(kl_weight), list(parameters.values()), materialize_grads=True)
+    naive = torch.autograd.grad(elbo.per_row(kl_weight, temperature), list(parameters.values()), materialize_grads=True)
     return (nll, ours), (elbo.nll.detach(), dict(zip(parameters, naive, strict=True)))
 
 

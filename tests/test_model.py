@@ -193,6 +193,8 @@ def test_the_kl_is_counted_once_per_data_set_whatever_the_batch():
         elbo = model.negative_elbo(batch, n_rows=1000, generator=torch.Generator().manual_seed(0))
         assert float((elbo.per_row() - elbo.nll).detach()) == pytest.approx(kl / 1000, rel=1e-12)
         assert float((elbo.per_row(0.5) - elbo.nll).detach()) == pytest.approx(0.5 * kl / 1000, rel=1e-12)
+        cold = 0.5 * (kl - 0.7 * float(elbo.kl_weights.detach())) / 1000  # the weights' divergence counts 0.3 of itself
+        assert float((elbo.per_row(0.5, 0.3) - elbo.nll).detach()) == pytest.approx(cold, rel=1e-12)
 
 
 def test_every_divergence_enters_the_elbo():
@@ -247,7 +249,9 @@ def test_the_joint_likelihood_is_the_one_nuts_sampled():
 
 def test_the_variational_posterior_agrees_with_nuts_in_function_space(long_training):
     model, rows = reference_model()
-    plan = TrainingPlan(max_epochs=600, mean_epochs=100, batch_size=50, learning_rate=2e-2, kl_warmup=0.1)
+    plan = TrainingPlan(
+        max_epochs=600, mean_epochs=100, batch_size=50, learning_rate=2e-2, kl_warmup=0.1, temperature=1
+    )
     train(model, rows, None, plan, seed=0)
     x = torch.tensor(REFERENCE["x_test"], dtype=torch.float64).reshape(-1, 1)
     with torch.no_grad():

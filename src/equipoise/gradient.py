@@ -22,9 +22,15 @@ from equipoise.tolerance import GaussianOffset, LogNormalVariance
 
 @torch.no_grad()
 def backward(
-    model: ConstrainedBNN, rows: Rows, n_rows: int, generator: torch.Generator | None = None, kl_weight: float = 1.0
+    model: ConstrainedBNN,
+    rows: Rows,
+    n_rows: int,
+    generator: torch.Generator | None = None,
+    kl_weight: float = 1.0,
+    temperature: float = 1.0,
 ) -> Tensor:
-    """Leave the gradient of `model.negative_elbo(rows, n_rows, generator).per_row(kl_weight)` in every `.grad` (E1).
+    """Leave the gradient of `model.negative_elbo(rows, n_rows, generator).per_row(kl_weight, temperature)` in every
+    `.grad` (E1, E2).
 
     Returns:
         The estimate's `nll`, of the same random numbers.
@@ -45,7 +51,8 @@ def backward(
     of_omega, of_factor = (None, None) if rows.sensor_var is not None else _of_sensor(model, of, omega.value, said)
     for drawn, of_drawn in ((tolerance, of.tol_var), (offset, of.target), (omega, of_omega)):
         drawn.set_grad(of_drawn, kl_weight / n_rows)
-    model.network.posterior.set_grad(*pull_network(of.mean, of.var, of_factor), kl_weight / n_rows)
+    pulled = pull_network(of.mean, of.var, of_factor)
+    model.network.posterior.set_grad(*pulled, temperature * kl_weight / n_rows)  # E2
     return -log_prob.mean()
 
 

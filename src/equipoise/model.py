@@ -75,9 +75,9 @@ class NegativeElbo:
     kl_sensor: Float[Tensor, " n_sensors"]
     n_rows: int
 
-    def per_row(self, kl_weight: float = 1.0) -> Float[Tensor, ""]:
-        """`−ELBO / N = E_q[−log p(y)] + (KL(q(θ)‖p(θ)) + KL(q(ρ)‖p(ρ)) + …) / N` (E1)."""
-        kl = self.kl_weights + self.kl_tolerance.sum() + self.kl_offset.sum() + self.kl_sensor.sum()
+    def per_row(self, kl_weight: float = 1.0, temperature: float = 1.0) -> Float[Tensor, ""]:
+        """`−ELBO / N = E_q[−log p(y)] + (T KL(q(θ)‖p(θ)) + KL(q(ρ)‖p(ρ)) + …) / N` (E1, E2)."""
+        kl = temperature * self.kl_weights + self.kl_tolerance.sum() + self.kl_offset.sum() + self.kl_sensor.sum()
         return self.nll + kl_weight * kl / self.n_rows
 
 

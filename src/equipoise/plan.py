@@ -20,6 +20,7 @@ class TrainingPlan:
         tolerance_rate: Tolerances, offsets and sensor variances learn this many times faster than the weights.
         std_rate: Standard deviations of the weights learn this many times faster than their means.
         kl_warmup: Share of the second phase over which the KL's weight grows from 0 to 1.
+        temperature: What the divergence of the weights counts for, in the end (E2); 1 is the ELBO, and the paper's.
         init_std: Weight standard deviation at the start of the second phase.
         patience: Epochs without improvement on held-out rows before the second phase stops, counted after warm-up.
         max_grad_norm: Gradients of the weights are clipped to this norm.
@@ -35,6 +36,7 @@ class TrainingPlan:
     tolerance_rate: float = 10.0
     std_rate: float = 3.0
     kl_warmup: float = 0.2
+    temperature: float = 0.3
     init_std: float = math.exp(-7)
     patience: int = 100
     max_grad_norm: float = 100.0
@@ -48,7 +50,8 @@ class TrainingPlan:
             _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
         for name in ("mean_epochs", "noise_epochs"):
             _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 0)
-        _check("init_std", self.init_std, 0 < self.init_std < math.inf)
+        for name in ("init_std", "temperature"):
+            _check(name, getattr(self, name), 0 < getattr(self, name) < math.inf)
         _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
         _check("kl_warmup", self.kl_warmup, 0 <= self.kl_warmup <= 1)
         for name in ("batch_size", "validation_draws"):

@@ -218,7 +218,8 @@ class _Run:
         """The same of the negative ELBO: rows count alike, and the KL, which every process adds, counts once."""
         loss, weight = batch.y.new_zeros(()), len(batch) / generator.total
         if len(batch):
-            loss = backward(self.model, batch, len(self.rows), generator, self._kl_weight(fraction))
+            weights = self._kl_weight(fraction), self.plan.temperature
+            loss = backward(self.model, batch, len(self.rows), generator, *weights)
         return self.group.sum_gradients(self._trained, loss, weight)
 
     def _kl_weight(self, fraction: float) -> float:

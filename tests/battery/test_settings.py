@@ -1,5 +1,7 @@
 """The committed settings of the battery study, and the models that it compares."""
 
+import dataclasses
+
 import pytest
 from pydantic import ValidationError
 
@@ -44,8 +46,12 @@ def test_the_baseline_has_no_balances_and_all_else_in_common():
     assert plain.constraint is None
     assert ours.likelihood == "joint"
     assert ours.sensor_std == "learn"
-    for name in ("hidden", "activation", "prior_std", "training", "random_state"):
+    for name in ("hidden", "activation", "prior_std", "random_state"):
         assert getattr(plain, name) == getattr(ours, name)
+    assert (
+        dataclasses.replace(ours.training, temperature=1.0) == plain.training == settings.estimator("paper", 1).training
+    )
+    assert ours.training.temperature == TrainingPlan().temperature < 1
 
 
 def test_every_model_has_a_label():

@@ -22,7 +22,7 @@ def cache(tmp_path_factory):
 
 def test_the_ablation_goes_from_the_papers_model_to_ours(cache):
     models = [model for _, model, _ in tasks_of("ablation", tiny(), cache, cache, (1,))]
-    assert models == ["bnn", "paper", "relative", "joint", "sensors", "equipoise", "exact"]
+    assert models == ["bnn", "paper", "relative", "joint", "sensors", "warm", "equipoise", "exact"]
 
 
 def test_whole_discharges_are_left_out_in_the_middle_and_at_the_edge(cache):

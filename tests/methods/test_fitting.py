@@ -43,7 +43,7 @@ def test_a_linear_model_ends_at_the_ridge_solution():
     x = rng.standard_normal((64, 1))
     y = np.hstack([1.5 * x + 0.3, -0.7 * x]) + 0.3 * rng.standard_normal((64, 2))
     data = Rows(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y), None)
-    plan = TrainingPlan(max_epochs=600, batch_size=64, learning_rate=2e-2, kl_warmup=0.0)
+    plan = TrainingPlan(max_epochs=600, batch_size=64, learning_rate=2e-2, kl_warmup=0.0, temperature=1.0)
     weights, _ = fit_members(model((), prior_std=0.4), data, None, plan, [1])
     W, bias = weights[0, :4].reshape(1, 4), weights[0, 4:]
     var = np.exp(20 * np.tanh((bias[2:] + torch.as_tensor(x, dtype=torch.float32) * W[0, 2:]).numpy() / 20))

@@ -16,15 +16,17 @@ from equipoise.tolerance import TolerancePrior
 Positive = Annotated[int, Field(ge=1)]
 
 # From the paper's model to ours, one step at a time, and what it does to say that laws are exact. The weights' prior is
-# N(0, 1) in all of them.
+# N(0, 1) in all of them; its temperature is 1, as in the paper, but for ours.
+OURS = TrainingPlan().temperature
 MODELS: dict[str, dict[str, Any]] = {
     "bnn": {"balances": False},
     "paper": {"likelihood": "marginal", "tolerance": TolerancePrior.paper(), "sensor_std": None},
     "relative": {"likelihood": "marginal", "tolerance": TolerancePrior(), "sensor_std": None},
     "joint": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": None},
     "sensors": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": "learn"},
-    "equipoise": {"likelihood": "joint", "tolerance": TolerancePrior(), "sensor_std": "learn"},
-    "exact": {"likelihood": "joint", "tolerance": 0, "sensor_std": "learn"},
+    "warm": {"likelihood": "joint", "tolerance": TolerancePrior(), "sensor_std": "learn"},
+    "equipoise": {"likelihood": "joint", "tolerance": TolerancePrior(), "sensor_std": "learn", "temperature": OURS},
+    "exact": {"likelihood": "joint", "tolerance": 0, "sensor_std": "learn", "temperature": OURS},
 }
 LABELS = {
     "bnn": "BNN",
@@ -32,8 +34,9 @@ LABELS = {
     "relative": "L1, relative prior",
     "joint": "joint, prior in the balance's unit",
     "sensors": "joint, sensor noise, prior in the balance's unit",
-    "equipoise": "Equipoise (joint, sensor noise, relative prior)",
-    "exact": "joint, sensor noise, both laws exact",
+    "warm": "joint, sensor noise, relative prior",
+    "equipoise": f"Equipoise (joint, sensor noise, relative prior, temperature {OURS:g})",
+    "exact": f"joint, sensor noise, both laws exact, temperature {OURS:g}",
 }
 
 
@@ -68,8 +71,8 @@ class Settings(BaseModel):
         """The data's configuration with the noise and split of a seed."""
         return self.data.model_copy(update={"seed": seed})
 
-    def plan(self) -> TrainingPlan:
-        return TrainingPlan(**self.training)
+    def plan(self, temperature: float = OURS) -> TrainingPlan:
+        return TrainingPlan(**self.training, temperature=temperature)
 
     def estimator(self, model: str, seed: int, **options: Any) -> ConstrainedBNNRegressor:
         """An estimator of one of `MODELS`, not fitted yet."""
@@ -77,5 +80,6 @@ class Settings(BaseModel):
         constraint = balances() if chosen.pop("balances", True) else None
         if constraint is None:
             chosen["sensor_std"] = None
-        shared = {"hidden": self.hidden, "activation": self.activation, "prior_std": 1.0, "training": self.plan()}
+        plan = self.plan(chosen.pop("temperature", 1.0))
+        shared = {"hidden": self.hidden, "activation": self.activation, "prior_std": 1.0, "training": plan}
         return ConstrainedBNNRegressor(constraint, **chosen, **shared, random_state=seed, **options)

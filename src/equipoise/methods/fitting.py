@@ -164,7 +164,8 @@ class MembersRun:
     def _pull(self) -> Tensor:
         """What the priors of weights, tolerances and sensors say, per row, summed over members."""
         of_weights = 0.5 * (self.weights.double() / self.model.network.posterior.prior_std).square().sum()
-        return (of_weights + len(self.seeds) * self.model.kl_shared()) / len(self.rows)
+        shared = len(self.seeds) * self.model.kl_shared()
+        return (self.plan.temperature * of_weights + shared) / len(self.rows)
 
     def _kl_weight(self, fraction: float) -> float:
         return 1.0 if self.phase == "noise" else min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
