@@ -329,9 +329,7 @@ def _parameters(configuration: Configuration) -> dict[str, Any]:
     given |= {"sensor_std": _meant(configuration.sensor_std), "tolerance": _meant(configuration.tolerance)}
     if configuration.training is not None:
         known = {field.name for field in fields(TrainingPlan)}
-        said: dict[str, Any] = {
-            "temperature": 1.0
-        } | configuration.training  # files that do not say it come from when it was always 1
+        said: dict[str, Any] = {"temperature": 1.0} | configuration.training  # older files do not say what it was
         given["training"] = TrainingPlan(**{k: v for k, v in said.items() if k in known})
     return given
 
