@@ -16,7 +16,20 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
-from benchmarks import bayes, cell, layers, peers, performance, quality, results, scaling, targets, textbook, timing
+from benchmarks import (
+    bayes,
+    cell,
+    layers,
+    peers,
+    performance,
+    quality,
+    results,
+    scaling,
+    targets,
+    temperature,
+    textbook,
+    timing,
+)
 from benchmarks import conditioning as sizes
 from benchmarks.anatomy_table import KINDS, kind_of
 from equipoise.likelihood import joint
@@ -265,3 +278,16 @@ def _peer(name):
 def test_a_softplus_of_its_inverse_is_the_value():
     value = torch.tensor([1e-2, 1.0])
     torch.testing.assert_close(torch.nn.functional.softplus(bayes.softplus_inverse(value)), value)
+
+
+def test_a_hot_posterior_explains_less_than_a_cold_one(long_training):
+    """At a high temperature only the prior counts: the network says little, and rows are less likely."""
+    names = list(temperature.COLUMNS)
+    hot, cold = (temperature.scores("few", T, 0, max_epochs=12, mean_epochs=0) for T in (1e4, 0.1))
+    assert hot[names.index("joint_nll")] > cold[names.index("joint_nll")] + 0.5
+
+
+def test_the_table_of_temperatures_has_means_and_standard_errors_over_seeds(monkeypatch):
+    monkeypatch.setattr(temperature, "scores", lambda case, T, seed: [T, 2.0 + 0.2 * seed, -1.0, 0.5])
+    *_, line = temperature.table(["few"], (0.3,), 2)
+    assert line == "| few | 0.3 | 0.300 | 2.10 ± 0.10 | −1.00 | 0.500 |"
