@@ -101,3 +101,16 @@ def test_one_row_alone_has_an_interval_too():
     assert found.size[0] == pytest.approx(20.0, rel=1e-6)
     assert found.standard_error[0] == pytest.approx(np.sqrt(2), rel=1e-3)
     assert np.isnan(found.size[1])
+
+
+def test_a_meter_that_stands_still_errs_in_both_directions_and_its_mean_is_not_doubled():
+    """It shows one value while the flow goes up and down: errors of either sign, none of them a false alarm."""
+    rng = np.random.default_rng(3)
+    flow = 10 + rng.normal(0, 2, 2000)
+    values = np.stack([np.full(2000, 10.8), flow, flow, flow], axis=1) + rng.normal(0, 0.1, (2000, 4)) * [0, 1, 1, 1]
+    line = LinearConstraint.from_equations(["a = b", "b = c", "c = d"], outputs=["a", "b", "c", "d"])
+    found = reconcile(values, 0.1, line).logbook().tally.errors
+    assert found.count[0] > 1500
+    assert found.both_signs[0]
+    assert found.size[0] == pytest.approx(0.8, abs=0.2)
+    assert found.typical[0] == pytest.approx(np.sqrt(4 + 0.64), rel=0.1)

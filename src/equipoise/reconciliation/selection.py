@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 from equipoise.reconciliation.alarms import GrossErrorTest
 from equipoise.reconciliation.moments import Moments
@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 WIDTH, BINS = 0.1, 80  # of what z had to exceed, from 0 on; the last bin is open
 HALVINGS = 40  # of an interval: to a part in 10¹² of it
 MOST_FALSE = 0.5  # of the rows may be taken for false alarms
+MIXED = 0.1  # of the rows with errors of the other sign that are no false alarms, and the error has no sign
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +35,14 @@ class Selected:
         sizes: Errors as they were estimated row by row, in their units.
         z: The same in their standard deviations.
         std: Those standard deviations.
-        positive: In how many rows z is positive.
+        negative: z where it is negative.
         least, total: In how many rows |z| had to exceed how much, in bins, and the sum of that in each bin.
     """
 
     sizes: Moments
     z: Moments
     std: Moments
-    positive: Int[np.ndarray, " c"]
+    negative: Moments
     least: Int[np.ndarray, "c bins"]
     total: Float[np.ndarray, "c bins"]
 
@@ -52,10 +53,10 @@ class Selected:
         at, count = (np.arange(len(rows)), test.worst[rows]), len(test.candidates)
         z, std = np.full((2, len(rows), count), np.nan)
         z[at], std[at] = test.z[rows, at[1]], test.std[rows, at[1]]
-        positive, needed = np.count_nonzero(z > 0, axis=0), test.least[rows]
+        negative, needed = Moments.of(np.where(z < 0, z, np.nan)), test.least[rows]
         bins = at[1] * BINS + np.minimum(needed / WIDTH, BINS - 1).astype(np.intp)
         least, total = (np.bincount(bins, weights, count * BINS).reshape(count, BINS) for weights in (None, needed))
-        return cls(Moments.of(z * std), Moments.of(z), Moments.of(std), positive, least, total.astype(float))
+        return cls(Moments.of(z * std), Moments.of(z), Moments.of(std), negative, least, total.astype(float))
 
     def __add__(self, other: Selected) -> Selected:
         return Selected(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
@@ -77,7 +78,8 @@ class Selected:
 
         Where errors come and go, false alarms are among the rows: of either sign equally often, so that there are twice
         as many of them as there are rows with a sign that δ does not explain. They add nothing to sums, and are left
-        out of the count.
+        out of the count. But false alarms are hardly larger than they had to be; rows of the other sign that are larger
+        are errors too, and all rows count.
         """
         share, shift = self._fit
         return self.sizes.mean / share - self.std.mean * (self.z.mean / share - shift)
@@ -92,17 +94,38 @@ class Selected:
 
     @property
     def both_signs(self) -> NDArray[np.bool_]:
-        """Whether the rows do not tell the sign of the error: it is within two standard errors of 0."""
-        return np.abs(self.size) < 2.0 * self.standard_error
+        """Whether the rows do not tell the sign of the error: it is within two standard errors of 0, or many rows have
+        the other sign and are no false alarms.
+        """
+        rows, _ = self._other_sign
+        mixed = self._other_sign_is_real & (rows > MIXED * self.count)
+        return mixed | (np.abs(self.size) < 2.0 * self.standard_error)
 
     @cached_property
     def _fit(self) -> tuple[Array, Array]:
         """Share of the rows that are no false alarms, and δ, of each candidate."""
         seen, count = np.abs(self.z.center), np.maximum(self.count, 1)
-        negative = self.count - self.positive
-        unexplained = np.where(self.z.center > 0, negative, self.positive) / count - self._wrong(self._solved(seen))
+        unexplained = self._other_sign[0] / count - self._wrong(self._solved(seen))
         share = 1.0 - 2.0 * np.clip(unexplained, 0.0, MOST_FALSE / 2)
+        share = np.where(self._other_sign_is_real, 1.0, share)
         return share, np.copysign(self._solved(seen / share), self.z.center)
+
+    @property
+    def _other_sign(self) -> tuple[NDArray[np.intp], Array]:
+        """Rows in which z has another sign than its mean, and the mean of |z| over them, 0 without any."""
+        n, total = self.negative.count, self.negative.count * self.negative.center
+        up = self.z.center > 0
+        rows = np.where(up, n, self.count - n)
+        return rows, np.abs(np.where(up, total, self.count * self.z.center - total)) / np.maximum(rows, 1)
+
+    @property
+    def _other_sign_is_real(self) -> NDArray[np.bool_]:
+        """Whether |z| of those rows is larger than that of false alarms, of which `E|z| = φ(t) / Φ(−t)`, by more than
+        three standard errors; the standard deviation of |z| above a limit is less than 1.
+        """
+        (t, share), (rows, mean) = self._needed, self._other_sign
+        of_false = (share * np.exp(-np.square(t) / 2 - log_ndtr(-t))).sum(axis=1) / np.sqrt(2 * np.pi)
+        return mean > of_false + 3.0 / np.sqrt(np.maximum(rows, 1))
 
     def _solved(self, seen: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
         """δ with which a mean of z ≥ 0 is expected, between 0 and that mean: by halving."""
