@@ -10,6 +10,7 @@ import torch
 from equipoise.atomic import write_atomically
 
 FORMAT = 1
+FIRST = 1.0  # seconds until a run is worth keeping
 
 
 class TrainingError(RuntimeError):
@@ -22,12 +23,12 @@ class Checkpoint:
     Args:
         path: The file, or None to keep nothing.
         fingerprint: Identifies the run; a file of another run is refused, not overwritten.
-        seconds: Least time between two writes by `save_if_due`.
+        seconds: Least time between two writes by `save_if_due`; the first comes after a second already.
     """
 
     def __init__(self, path: str | os.PathLike | None, fingerprint: str, seconds: float = 10.0):
         self.path = None if path is None else Path(path)
-        self.fingerprint, self.seconds, self.written = fingerprint, seconds, time.monotonic()
+        self.fingerprint, self.seconds, self._due = fingerprint, seconds, time.monotonic() + min(FIRST, seconds)
         if self.path is not None and not self.path.parent.is_dir():
             raise TrainingError(f"The checkpoint's folder must exist, but got '{self.path.parent}'. Make it first.")
 
@@ -45,7 +46,7 @@ class Checkpoint:
         if not same:
             raise TrainingError(
                 f"The checkpoint '{self.path}' belongs to another run (other data, settings, seed or version). "
-                "Delete it, or give another file name."
+                "Delete it (on the command line: --anew), or give another file name."
             )
         return state
 
@@ -53,8 +54,8 @@ class Checkpoint:
         if self.path is not None:
             content = {"format": FORMAT, "fingerprint": self.fingerprint, "state": state}
             write_atomically(self.path, lambda file: torch.save(content, file))
-            self.written = time.monotonic()
+            self._due = time.monotonic() + self.seconds
 
     def save_if_due(self, state: Callable[[], dict]) -> None:
-        if self.path is not None and time.monotonic() - self.written >= self.seconds:
+        if self.path is not None and time.monotonic() >= self._due:
             self.save(state())

@@ -11,6 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+LARGEST = np.float64(1e100)  # of measurements: squares of larger ones, and sums of those, are soon no numbers any more
+
+
+def is_absurd(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where numbers are infinite, or larger in size than anything that was ever measured.
+
+    Example:
+        >>> is_absurd(np.array([1e30, np.nan, -1e300, np.inf]))
+        array([False, False,  True,  True])
+    """
+    return np.abs(values) > LARGEST
+
+
+def bound_of(value: float) -> str:
+    """What a number that `is_absurd` must be instead."""
+    return f"below {LARGEST:g} in size" if math.isfinite(value) else "finite"
 
 
 def is_frame(data: Any) -> bool:

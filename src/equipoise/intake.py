@@ -95,11 +95,12 @@ def check_mapped(argument: str, table: Table, columns: Sequence[str], nan_ok: bo
         )
     row = 0
     for (part,) in pieces(table):
-        bad = np.isinf(part) if nan_ok else ~np.isfinite(part)
+        bad = frames.is_absurd(part) if nan_ok else frames.is_absurd(part) | np.isnan(part)
         if bad.any():
             i, j = map(int, np.argwhere(bad)[0])
             name = columns[j] if len(columns) == table.shape[1] else f"{argument}{j}".lower()
             rule = "finite numbers, NaN where not measured" if nan_ok else "finite numbers only"
+            rule = f"numbers {frames.bound_of(part[i, j])}" if np.isfinite(part[i, j]) else rule
             got = f"{part[i, j]} in column {name!r}, row {row + i}"
             raise ValueError(f"{argument} must hold {rule}, but got {got}. Drop it or fill it in.")
         row += len(part)

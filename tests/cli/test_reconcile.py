@@ -271,11 +271,11 @@ def test_a_job_that_does_not_fit_is_refused(folder, refused, change, message):
             "noon",
             "Column 'when' must hold numbers, or dates such as 2026-03-01 08:30, in every row, but got 'noon'",
         ),
-        ("when", "2025-01-01", "Column 'when' must not go back in time, but got '2025-01-01' in row 8"),
+        ("when", "2025-01-01", "Column 'when' must not go back in time, but got '2025-01-01' in line 9"),
         (
             "gas [kg/s]",
             "0",
-            "'gas [kg/s]' in [sensors] must give a reading of 0 an error, too, but got a share alone, and 0 in row 8",
+            "'gas [kg/s]' in [sensors] must give a reading of 0 an error, too, but got a share alone, and 0 in line 9",
         ),
     ],
 )

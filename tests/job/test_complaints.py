@@ -98,4 +98,4 @@ def test_a_slip_in_toml_is_located(text, place):
 def test_a_name_without_quotes_is_advised_to_have_them():
     message = complaint(GOOD + "[sensors]\nVoltage [V] = 0.1")
     assert "line 6, column 9" in message
-    assert message.endswith("Put text, and names that hold blanks or brackets, in quotes.")
+    assert "Put text, and names that hold blanks or brackets, in quotes." in message

@@ -128,6 +128,7 @@ def test_inputs_that_no_balance_uses_may_be_left_out():
         (([1, 1], 1, PLAIN), {}, "values must have 3 columns ('a', 'b' and 'c'), but got shape (2,)"),
         ((np.ones((1, 1, 3)), 1, PLAIN), {}, "but got shape (1, 1, 3)"),
         (([1, np.inf, 1], 1, PLAIN), {}, "values must be finite, but got inf for 'b' in row 0. Use NaN"),
+        (([1, 1e300, 1], 1, PLAIN), {}, "values must be below 1e+100 in size, but got 1e+300 for 'b' in row 0"),
         (([1, "x", 1], 1, PLAIN), {}, "values must hold numbers, but got [1, 'x', 1]"),
         (({"a": 1, "b": 1, "d": 1}, 1, PLAIN), {}, "values must name 'a', 'b' and 'c', but got 'd'"),
         (({"a": 1, "b": 1}, 1, PLAIN), {}, "values must name all variables, but got nothing for 'c'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +58,7 @@ def run(
     )
     for _, equation, residual in proposals:
         say(f"  {equation}    ({residual})")
-    say(f"Edit it, then: equipoise check {target}")
+    say(f"Edit it, then: equipoise check {shlex.quote(str(target))}")
 
 
 def _split(said: list[str], names: tuple[str, ...]) -> tuple[str, ...]:

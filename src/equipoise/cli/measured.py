@@ -129,12 +129,14 @@ class MeasuredTable:
         import numpy as np
 
         from equipoise.job import JobError
+        from equipoise.tables.places import in_words
 
         zeros = np.argwhere((readings == 0) & pure)
         if len(zeros):
             row, column = zeros[0]
             rule = f"{values.columns[column]!r} in [sensors] must give a reading of 0 an error, too"
-            got = f"a share alone, and 0 in row {values.index[row]} of '{self.path.name}'"
+            where = f"{in_words([int(values.index[row]) - 1], self.path)} of '{self.path.name}'"
+            got = f"a share alone, and 0 in {where}"
             raise JobError(f"{self.plant.file}: {rule}, but got {got}. Write it as '1 % + 0.05', for instance.")
 
     def _exact(self, frame: pd.DataFrame) -> pd.DataFrame:

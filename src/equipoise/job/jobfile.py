@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
 AnyJob = TypeVar("AnyJob", bound="Job")
+TABLE = re.compile(r"\.(csv|tsv|parquet|xlsx?)(\.\w+)?$", re.IGNORECASE)  # names that no job file has
 PLACES = {"inputs": "an input", "known": "a known column", "outputs": "an output"}
 
 
@@ -87,7 +89,7 @@ class Job(BaseModel):
             said = tomllib.loads(text)
             job = cls.model_validate(said)
         except tomllib.TOMLDecodeError as error:
-            advice = "Put text, and names that hold blanks or brackets, in quotes."
+            advice = "Put text, and names that hold blanks or brackets, in quotes. Write 0.5, not 0,5. Use a name once."
             raise JobError(f"{path.name}: a job file must be TOML, but got: {error}. {advice}") from None
         except ValidationError as error:
             raise JobError(f"{path.name}: {complaint(error, cls)}") from None
@@ -243,6 +245,10 @@ def _text_of(path: Path) -> str:
         jobs = sorted(file.name for file in path.parent.glob("*.toml"))
         advice = did_you_mean(path.name, jobs) if jobs else "Write one with 'equipoise init'."
         raise JobError(f"A job file must exist, but got '{path}', which does not. {advice}")
+    if path.suffix == ".safetensors":
+        raise JobError(f"A job must be a text file, but got the model '{path}'. Look at it with 'equipoise info'.")
+    if TABLE.search(path.name):
+        raise JobError(f"A job must be a .toml file, but got the table '{path}'. Describe it with 'equipoise init'.")
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

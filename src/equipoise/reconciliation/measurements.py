@@ -115,11 +115,12 @@ def _rows(argument: str, data: Any, names: tuple[str, ...]) -> tuple[Array, bool
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         rule = f"{argument} must have {len(names)} columns ({quoted_list(names)})"
         raise ReconciliationError(f"{rule}, but got shape {array.shape}. Give one row, or a table of rows.")
-    infinite = np.argwhere(np.isinf(np.atleast_2d(array)))
-    if len(infinite):
-        row, column = infinite[0]
-        got = f"{np.atleast_2d(array)[row, column]} for {names[column]!r} in row {row}"
-        raise ReconciliationError(f"{argument} must be finite, but got {got}. Use NaN for what was not measured.")
+    absurd = np.argwhere(frames.is_absurd(np.atleast_2d(array)))
+    if len(absurd):
+        row, column = absurd[0]
+        value = float(np.atleast_2d(array)[row, column])
+        rule, got = f"{argument} must be {frames.bound_of(value)}", f"{value} for {names[column]!r} in row {row}"
+        raise ReconciliationError(f"{rule}, but got {got}. Use NaN for what was not measured.")
     return np.atleast_2d(array), array.ndim == 1
 
 

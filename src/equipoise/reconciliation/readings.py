@@ -70,10 +70,11 @@ def readings(
                 [nan,  3.]]), array([nan, 0.1]))
     """
     values = _table("measured", measured, outputs, n_rows, others)
-    if np.isinf(values).any():
-        row, column = np.argwhere(np.isinf(values))[0]
-        got = f"{values[row, column]} for {outputs[column]!r} in row {row}"
-        raise ReconciliationError(f"measured must be finite, but got {got}. Use NaN for what was not measured.")
+    if (absurd := frames.is_absurd(values)).any():
+        row, column = np.argwhere(absurd)[0]
+        value = float(values[row, column])
+        rule, got = f"measured must be {frames.bound_of(value)}", f"{value} for {outputs[column]!r} in row {row}"
+        raise ReconciliationError(f"{rule}, but got {got}. Use NaN for what was not measured.")
     index = getattr(measured, "index", None) if frames.is_frame(measured) else labels
     return Readings(outputs, values, _std(std, outputs, n_rows, others), np.arange(n_rows) if index is None else index)
 

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from equipoise.equations import did_you_mean
+from equipoise.frames import is_absurd
 from equipoise.tables.dialect import MISSING, NUMBER, dialect_of
 from equipoise.tables.files import PathLike, TableError, is_parquet
 from equipoise.tables.places import in_words
@@ -88,8 +89,8 @@ def _checked(column: pd.Series, path: Path, decimal: str, missing_ok: bool) -> A
     except ValueError:
         bad = next(i for i in range(len(column)) if not _is_number(column.iloc[i : i + 1], decimal))
         raise _not_a_number(column, bad, path, decimal) from None
-    if (infinite := np.isinf(values)).any():
-        raise _not_a_number(column, int(infinite.argmax()), path, decimal)
+    if (absurd := is_absurd(values)).any():
+        raise _not_a_number(column, int(absurd.argmax()), path, decimal)
     if (missing := np.isnan(values)).any() and not missing_ok:
         where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
         rule = f"Column {column.name!r} must hold a number in every row"
@@ -123,7 +124,7 @@ def _advice(cell: str, decimal: str) -> str:
         return f"Write it without separators of thousands, and decimals with a {sign}."
     if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
         return f"Write decimals with a {sign}, as in the rest of the file."
-    return "Correct it, or leave the cell empty."
+    return "Correct it; where an output was not measured, leave the cell empty."
 
 
 def _place(column: pd.Series, position: int, path: Path) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from equipoise.tables.cells import numbers
 from equipoise.tables.dialect import MISSING
 from equipoise.tables.files import PathLike, TableError
+from equipoise.tables.places import in_words
 
 FIRST_YEAR, LAST_YEAR = 1678, 2261  # that nanoseconds in 64 bits hold whole
 
@@ -74,7 +75,8 @@ class Clock:
         """Raise with the first cell that is wrong, if there is one."""
         if wrong.any():
             position = int(wrong.to_numpy().argmax())
-            got = f"{str(column.iloc[position])!r} in row {column.index[position] + 1} of '{self.path.name}'"
+            where = f"{in_words([int(column.index[position])], self.path)} of '{self.path.name}'"
+            got = f"{str(column.iloc[position])!r} in {where}"
             raise TableError(f"Column {self.column!r} must {rule}, but got {got}. Correct it.")
 
     def _check_order(self, frame: pd.DataFrame, times: NDArray[Any]) -> None:
@@ -82,6 +84,7 @@ class Clock:
         back = np.flatnonzero(times < np.concatenate([before, times[:-1]]))
         if len(back):
             position = int(back[0])
-            got = f"{str(frame[self.column].iloc[position])!r} in row {frame.index[position] + 1} of '{self.path.name}'"
+            where = f"{in_words([int(frame.index[position])], self.path)} of '{self.path.name}'"
+            got = f"{str(frame[self.column].iloc[position])!r} in {where}"
             rule = f"Column {self.column!r} must not go back in time"
             raise TableError(f"{rule}, but got {got}, which is earlier than the row before. Sort the table.")
