@@ -36,7 +36,7 @@ class TrainingPlan:
     tolerance_rate: float = 10.0
     std_rate: float = 3.0
     kl_warmup: float = 0.2
-    temperature: float = 0.3
+    temperature: float = 0.5
     init_std: float = math.exp(-7)
     patience: int = 100
     max_grad_norm: float = 100.0

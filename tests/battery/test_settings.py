@@ -25,9 +25,9 @@ def test_the_full_study_is_that_of_the_paper():
     assert settings.violation_draws == 10_000
 
 
-def test_the_recipe_of_the_study_is_the_librarys_default_but_for_two_rates():
+def test_the_recipe_of_the_study_is_the_librarys_default_but_for_two_rates_and_the_temperature():
     plan = Settings.named("full").plan()
-    assert plan == TrainingPlan(tolerance_rate=plan.tolerance_rate, learning_rate=plan.learning_rate)
+    assert plan == TrainingPlan(tolerance_rate=plan.tolerance_rate, learning_rate=plan.learning_rate, temperature=1.0)
 
 
 def test_the_papers_model_is_as_in_the_paper():

@@ -71,7 +71,7 @@ class Settings(BaseModel):
         """The data's configuration with the noise and split of a seed."""
         return self.data.model_copy(update={"seed": seed})
 
-    def plan(self, temperature: float = OURS) -> TrainingPlan:
+    def plan(self, temperature: float = 1.0) -> TrainingPlan:
         return TrainingPlan(**self.training, temperature=temperature)
 
     def estimator(self, model: str, seed: int, **options: Any) -> ConstrainedBNNRegressor:

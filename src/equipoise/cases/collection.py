@@ -98,10 +98,10 @@ def write_case(name: str, folder: Path, seed: int = 0) -> Path:
 def battery_case(cache: Path | None = None, size: str = "full") -> Case:
     """The paper's battery with the study's settings."""
     from equipoise.battery.data import balances
-    from equipoise.battery.settings import Settings
+    from equipoise.battery.settings import OURS, Settings
 
     settings = Settings.named(size)
-    options = {"hidden": settings.hidden, "activation": settings.activation, "training": settings.plan()}
+    options = {"hidden": settings.hidden, "activation": settings.activation, "training": settings.plan(OURS)}
     options |= {"n_draws": settings.n_draws, "prior_std": 1.0}
     return Case(BATTERY, "the paper's battery cell", balances(), options, _BatterySplit(settings, cache))
 

@@ -58,7 +58,7 @@ class ModelOptions(BaseModel):
         default=0.2, description="share of the second phase over which the prior gains its weight"
     )
     temperature: Annotated[Real, Field(gt=0)] = Field(
-        default=0.3, description="what the weights' prior counts for in the end; 1 is Bayes' rule"
+        default=0.5, description="what the weights' prior counts for in the end; 1 is Bayes' rule"
     )
     init_std: Annotated[Real, Field(gt=0)] = Field(
         default=math.exp(-7), description="spread of the weights when the second phase starts"
