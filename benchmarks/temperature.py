@@ -18,7 +18,7 @@ from equipoise.plan import TrainingPlan
 from equipoise.report import plus_minus
 
 CASES = ("few", "tank", "flash", "biased")
-TEMPERATURES = (1.0, 0.3, 0.1)
+TEMPERATURES = (1.0, 0.5, 0.3)
 COLUMNS = {"rmse_true": "RMSE (truth)", "energy_score": "energy score", "joint_nll": "joint NLL", "coverage": "in 95 %"}
 
 
