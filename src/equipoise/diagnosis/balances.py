@@ -47,6 +47,7 @@ EXPLAINED_SPREAD = 0.1  # share of its terms' spread that a fitted factor may le
 OUTLYING = 6.0  # robust standard deviations; a normal residual gets there once in 5e8 rows
 MOST_OUTLYING = 0.05  # rows; more than that are no outliers but the data
 LISTED = 10
+HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ def _exceeds(left: float, explained: float, n_rows: int) -> bool:
 
 def _bias_in_words(bias: Residual, unit: str | None) -> str:
     if bias.mean_is_biased:
-        return f"its mean is off by {quantity(bias.mean, unit)} ± {quantity(bias.se, unit)}"
+        return f"its mean is off by {quantity(bias.mean, unit)} ± {quantity(HALF_WIDTH * bias.se, unit)}"
     return f"its residual changes by {quantity(bias.input_slope, unit)} per standard deviation of '{bias.input}'"
 
 
