@@ -42,8 +42,7 @@ random, moments to within six standard errors.
   on. It draws weights once per batch, we draw per row: half the matrix products, and noisier gradients.
 - **`time_to_quality_vs_best_peer`**: L2 on the battery study's 12,600 training rows until the NLL of a mixture of 64
   draws on its validation rows is reached. Plans double in length until one arrives, and the time of that one counts.
-  The peer has the best of several rates, chosen by a short plan, and its compilation is free; nothing else of it was
-  tuned, while our defaults were developed on data of this study. The quality asked for was chosen after a first trial
+  The peer has the best of several rates for each plan, and its compilation is free; nothing else of it was tuned, while our defaults were developed on data of this study. The quality asked for was chosen after a first trial
   of both, so look at all attempts, which are listed above. NumPyro stands for all peers: its step is the fastest of
   those that draw weights per batch, as they all do.
 - **`conditioning_vs_fixed_projection`**: mean and variance with gradients, batch 512, eight outputs, two balances,
@@ -65,11 +64,13 @@ LIMITS = """## What limits each path
 - **Training step.** At this size not arithmetic but the number of operators: each costs some microseconds before it
   does anything. The gradient by hand (`equipoise.gradient`) calls about half as many as autograd does. What is left is
   a random number for every unit of every row, matrix products for means and for variances, which plain torch has half
-  of, and Adam over twice as many parameters.
+  of, and Adam over twice as many parameters. Products and random numbers alone take 0.8 of the plain step's time; to
+  meet the goal, all the rest would have to take a third of what it does, which torch without a compiler cannot do.
 - **Conditioning, balances apart.** A division per balance; again the number of operators, forward and backward.
 - **Conditioning, coupled balances.** The Cholesky inverse of an m × m matrix per row, O(m³), and products with it.
 - **Prediction.** The network's products and activations are the bare part. Conditioning and ledger work in double
-  precision on arrays of draws × rows × outputs, and are bound by how often these pass through the cache.
+  precision on arrays of draws × rows × outputs, in blocks that stay in the cache and in memory that is used again; what
+  is left is bound by how often these pass through it.
 """
 
 TRIED = """## What was tried and did not pay
