@@ -118,8 +118,8 @@ def _show(log: Logbook) -> None:
 
     percent = f"{100 * log.level:g} %"
     table(
-        f"Variables: means over {log.tally.rows} rows, ± half of the {percent} interval",
-        ["variable", "class", "readings", "measured", "±", "reconciled", "±", "alarms", "suspect in", "error"],
+        f"Variables: means over their readings and over {log.tally.rows} rows, ± half of the {percent} interval",
+        ["variable", "class", "readings", "measured", "±", "reconciled", "±", "adjusted", "alarms", "suspect in", "error"],
         [_variable(row) for row in log.sensors().reset_index().to_dict("records")],
         left=2,
     )
@@ -134,7 +134,7 @@ def _show(log: Logbook) -> None:
 
 
 def _variable(row: dict[Any, Any]) -> list[str]:
-    digits = {"measured": 5, "± before": 3, "reconciled": 5, "± after": 3}
+    digits = {"measured": 5, "± before": 3, "reconciled": 5, "± after": 3, "adjustment": 3}
     values = [number(row[column], most) for column, most in digits.items()]
     return [row["variable"], row["class"], f"{row['readings']}", *values, f"{row['alarms']}", *_suspicion(row)]
 
