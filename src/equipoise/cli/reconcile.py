@@ -113,13 +113,17 @@ def _page(log: Logbook, measured: MeasuredTable) -> bytes:
 # --- What is shown ----------------------------------------------------------------------------------------------------
 
 
+VARIABLES = ["variable", "class", "readings", "measured", "±", "reconciled", "±", "adjusted"]
+VARIABLES += ["alarms", "suspect in", "error"]
+
+
 def _show(log: Logbook) -> None:
     from equipoise.reconciliation import verdicts
 
     percent = f"{100 * log.level:g} %"
     table(
         f"Variables: means over their readings and over {log.tally.rows} rows, ± half of the {percent} interval",
-        ["variable", "class", "readings", "measured", "±", "reconciled", "±", "adjusted", "alarms", "suspect in", "error"],
+        VARIABLES,
         [_variable(row) for row in log.sensors().reset_index().to_dict("records")],
         left=2,
     )
