@@ -113,12 +113,16 @@ def projected(mean, B, target):
 def conditioned_50_digits(mean, var, B, target, tol_var):
     """C1-C4 in 50-digit arithmetic: `(μ_C, v_C)`."""
     with mpmath.workdps(50):
-        B, V, R = mpmath.matrix(B.tolist()), mpmath.diag(var.tolist()), mpmath.diag(tol_var.tolist())
-        mean, target = mpmath.matrix(mean.tolist()), mpmath.matrix(target.tolist())
-        S = B * V * B.T + R
-        K = V * B.T * mpmath.inverse(S)
-        mean_c, cov_c = mean + K * (target - B * mean), V - K * S * K.T
+        mean_c, cov_c = _conditioned_mp(mean, var, B, target, tol_var)
         return np.array([float(x) for x in mean_c]), np.array([float(cov_c[j, j]) for j in range(len(var))])
+
+
+def _conditioned_mp(mean, var, B, target, tol_var):
+    B, V, R = mpmath.matrix(B.tolist()), mpmath.diag(var.tolist()), mpmath.diag(tol_var.tolist())
+    mean, target = mpmath.matrix(mean.tolist()), mpmath.matrix(target.tolist())
+    S = B * V * B.T + R
+    K = V * B.T * mpmath.inverse(S)
+    return mean + K * (target - B * mean), V - K * S * K.T
 
 
 def condition_number(var, B, tol_var):
@@ -155,6 +159,19 @@ def joint_log_prob(mean, var, B, target, tol_var, y, sensor_var):
         return 0.0
     cov = (cov_c + np.diag(sensor_var))[np.ix_(seen, seen)]
     return scipy.stats.multivariate_normal(mean_c[seen], cov, allow_singular=True).logpdf(y[seen])
+
+
+def joint_log_prob_50_digits(mean, var, B, target, tol_var, y, sensor_var):
+    """The same in 50-digit arithmetic, for `w > 0`."""
+    seen = [j for j in range(len(y)) if not math.isnan(y[j])]
+    if not seen:
+        return 0.0
+    with mpmath.workdps(50):
+        mean_c, cov_c = _conditioned_mp(mean, var, B, target, tol_var)
+        cov = mpmath.matrix([[cov_c[i, j] + (sensor_var[i] if i == j else 0) for j in seen] for i in seen])
+        error = mpmath.matrix([mpmath.mpf(float(y[j])) - mean_c[j] for j in seen])
+        quadratic = (error.T * mpmath.inverse(cov) * error)[0]
+        return float(-(quadratic + mpmath.log(mpmath.det(cov)) + len(seen) * mpmath.log(2 * mpmath.pi)) / 2)
 
 
 def subspace_log_prob(mean, var, B, target, tol_var, y):

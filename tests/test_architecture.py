@@ -42,7 +42,7 @@ LAYERS = (
     "tolerance",
     "conditioning",
     "variational",
-    "disjoint",
+    "closed_form",
     "propagation",
     "network",
     "likelihood",

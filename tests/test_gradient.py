@@ -5,7 +5,7 @@ import torch
 from handmade import variances
 
 import equipoise as eq
-from equipoise import disjoint, gradient
+from equipoise import closed_form, gradient
 from equipoise.gradient import backward
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
@@ -74,6 +74,9 @@ CASES = {
     "marginal, offsets": {"likelihood": marginal, "sensor": "none", "offset": True},
     "marginal, sensors": {"likelihood": marginal},
     "coupled": {"B": SHARED},
+    "coupled, no sensors": {"B": SHARED, "sensor": "none"},
+    "coupled, marginal": {"B": SHARED, "likelihood": marginal, "sensor": "none"},
+    "coupled, exact": {"B": SHARED, "tolerance": 0},
     "exact": {"tolerance": 0},
     "no balances": {"B": None},
     "no balances, no sensors": {"B": None, "sensor": "none"},
@@ -90,7 +93,7 @@ def test_it_is_so_for_every_activation(activation):
     assert_same(bnn(activation=activation), rows())
 
 
-@pytest.mark.parametrize("case", ["joint, no sensors", "marginal", "no balances, no sensors"])
+@pytest.mark.parametrize("case", CASES)
 def test_it_is_so_where_outputs_are_missing(case):
     assert_same(bnn(**CASES[case]), rows(missing=True, balances="no balances" not in case))
 
@@ -104,14 +107,23 @@ def test_it_is_so_in_single_precision_to_its_rounding():
     assert_same(bnn(dtype=torch.float32), rows(torch.float32), rtol=2e-4, atol=2e-5)
 
 
+NEARLY_TWICE = SHARED[:1] + torch.tensor([[0.0] * 6, [1e-5, 0.0, 0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+
+
 @pytest.mark.parametrize(
-    ("options", "missing", "short"),
-    [({}, False, True), ({}, True, False), ({"tolerance": 0}, False, False), ({"B": SHARED}, False, False)],
-    ids=["simple", "an output is missing", "exact", "a shared output"],
+    ("options", "short"),
+    [
+        ({}, True),
+        ({"tolerance": 0}, True),
+        ({"tolerance": 0, "sensor": "none"}, False),
+        ({"B": SHARED}, True),
+        ({"B": NEARLY_TWICE, "tolerance": 1e-6}, False),
+    ],
+    ids=["simple", "exact, sensors", "exact, no sensors", "a shared output", "nearly dependent"],
 )
-def test_the_short_form_is_taken_only_where_it_holds(options, missing, short, monkeypatch):
-    taken = []
-    formula = disjoint.joint
-    monkeypatch.setattr(gradient.disjoint, "joint", lambda *args: taken.append(1) or formula(*args))
-    backward(bnn(**options), rows(missing=missing), 100)
-    assert bool(taken) == short
+def test_the_short_form_is_taken_only_where_it_holds(options, short, monkeypatch):
+    found = []
+    formula = closed_form.joint
+    monkeypatch.setattr(gradient.closed_form, "joint", lambda *args: found.append(formula(*args)) or found[-1])
+    backward(bnn(**options), rows(), 100)
+    assert any(each is not None for each in found) == short

@@ -193,8 +193,11 @@ class ConditioningLayer(nn.Module):
         rounding: Float[Tensor, " m"] | None = None,
     ) -> ConditionedGaussian:
         """Condition on given targets and tolerances, both in units of the rows' scales."""
-        operator = BalanceOperator(self.B.to(_work_dtype(gaussian.mean)), self.layout)
-        return condition(gaussian, operator, target, tol_var, rounding=rounding)
+        return condition(gaussian, self.operator(_work_dtype(gaussian.mean)), target, tol_var, rounding=rounding)
+
+    def operator(self, dtype: torch.dtype) -> BalanceOperator:
+        """`B` of the scaled rows."""
+        return BalanceOperator(self.B.to(dtype), self.layout)
 
     def kl(self) -> Float[Tensor, ""]:
         """`KL(q(ρ) ‖ p(ρ))` plus that of the offsets, in nats: add it once per data set to the loss (K2, K3)."""

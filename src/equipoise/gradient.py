@@ -1,18 +1,18 @@
 """The gradient of the training objective in closed form: one step's work with as few operations as it takes.
 
 `ConstrainedBNN.negative_elbo` is the definition (E1), which the tests differentiate by autograd. Here every part hands
-its gradient back itself. Only densities without a short form, those of coupled or exact balances and of rows with
-missing outputs, still go through autograd, from the network's Gaussian on.
+its gradient back itself. Only densities without a short form, those of balances that measured values must obey exactly
+and of nearly dependent ones, still go through autograd, from the network's Gaussian on.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from equipoise import disjoint
-from equipoise.disjoint import Gradients
+from equipoise import closed_form
+from equipoise.blocks import BalanceOperator
+from equipoise.closed_form import Gradients, Pull
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
@@ -79,23 +79,19 @@ def _of_sensor(
 
 def _density(
     model: ConstrainedBNN, said: NetworkGaussian, target: Tensor | None, r: Tensor | None, rows: Rows, w: Tensor | float
-) -> tuple[Tensor, Callable[[float], Gradients]]:
+) -> tuple[Tensor, Pull]:
     """`log p(y)` per row, and the function that gives its gradients."""
     y = rows.y
     mean, var = said.mean.to(y.dtype), said.var.to(y.dtype)
+    closed = {joint: closed_form.joint, marginal: closed_form.marginal}.get(model.likelihood)
+    found = None
     if model.conditioning is None or target is None or r is None:
-        B, target, r = y.new_zeros(0, y.shape[-1]), y.new_zeros(len(y), 0), y.new_zeros(len(y), 0)
-        if rows.complete:
-            return disjoint.joint(B, mean, var, target, r, y, w)
-        return _general(model, mean, var, None, None, y, w)
-    if model.conditioning.coupled or not (rows.complete and bool((r > 0).all())):
-        return _general(model, mean, var, target, r, y, w)
-    B = model.conditioning.B.to(y.dtype)
-    if model.likelihood is joint:
-        return disjoint.joint(B, mean, var, target, r, y, w)
-    if model.likelihood is marginal and isinstance(w, float):
-        return disjoint.marginal(B, mean, var, target, r, y)
-    return _general(model, mean, var, target, r, y, w)
+        none = y.new_zeros(len(y), 0)
+        if closed is not None:
+            found = closed(BalanceOperator(y.new_zeros(0, y.shape[-1]), []), mean, var, none, none, y, w, rows.measured)
+    elif closed is not None and (bool((r > 0).all()) or (isinstance(w, Tensor) and bool((w > 0).all()))):
+        found = closed(model.conditioning.operator(y.dtype), mean, var, target, r, y, w, rows.measured)
+    return found or _general(model, mean, var, target, r, y, w)
 
 
 def _general(
@@ -106,7 +102,7 @@ def _general(
     r: Tensor | None,
     y: Tensor,
     w: Tensor | float,
-) -> tuple[Tensor, Callable[[float], Gradients]]:
+) -> tuple[Tensor, Pull]:
     """The same by autograd, for whatever has no short form."""
     given: list = [
         part.detach().requires_grad_() if isinstance(part, Tensor) else part for part in (mean, var, target, r, w)

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from equipoise.conditioning import ConditioningLayer
@@ -41,6 +41,11 @@ class Rows:
     def complete(self) -> bool:
         """Whether every output is measured."""
         return bool(self.y.isfinite().all())
+
+    @property
+    def measured(self) -> Bool[Tensor, "n n_y"] | None:
+        """Where outputs are measured; None if all are."""
+        return None if self.complete else ~self.y.isnan()
 
     @property
     def device(self) -> torch.device:
