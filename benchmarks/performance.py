@@ -84,9 +84,9 @@ TRIED = """## What was tried and did not pay
   make than half of the normal numbers, which is all that opposite noise in the halves of a batch takes.
 - *numpy's generators*: twice torch's time for normal numbers in single precision.
 - *A compiler*: `torch.compile` of the whole gradient, random numbers made outside, took 0.59 of the time that it takes
-  without, 1.25 of the plain step before clipping and Adam (one run, on a machine at work), and half a minute to compile:
-  as long as many a whole fit, and won back after some twenty thousand steps. It also needs a C++ compiler on the
-  user's machine.
+  without, 1.25 of the plain step before clipping and Adam (one run, on a machine at work), and half a minute to
+  compile: as long as many a whole fit, and won back after some twenty thousand steps. It also needs a C++ compiler on
+  the user's machine.
 """
 
 

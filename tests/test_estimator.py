@@ -465,3 +465,12 @@ def test_rows_without_a_measurement_are_not_held_out():
     assert len(model.held_out_) == 5
     assert model.held_out_.min() >= 30
     assert min(model.history_.column("validation")) != 0.0
+
+
+def test_it_knows_which_rows_lie_beyond_those_trained_on(tmp_path):
+    x = np.linspace(0, 1, 40)[:, None]
+    model = eq.ConstrainedBNNRegressor(hidden=(4,), max_epochs=3, random_state=0).fit(x, x)
+    new = np.array([[0.5], [1.2], [-0.2], [1.01]])
+    assert model.extrapolates(new).tolist() == [False, True, True, False]
+    model.save(tmp_path / "model.safetensors")
+    assert eq.load(tmp_path / "model.safetensors").extrapolates(new).tolist() == [False, True, True, False]

@@ -87,6 +87,8 @@ def test_moments_of_pieces_are_those_of_the_whole(seed, cuts):
     np.testing.assert_allclose(found.mean, np.nanmean(values, 0), rtol=1e-12)
     np.testing.assert_allclose(np.sqrt(found.var), np.nanstd(values, 0), rtol=1e-10)
     np.testing.assert_array_equal(found.largest, np.nanmax(np.abs(values), 0))
+    np.testing.assert_array_equal(found.lowest, np.nanmin(values, 0))
+    np.testing.assert_array_equal(found.highest, np.nanmax(values, 0))
 
 
 def test_means_and_spreads_of_a_long_table_agree_with_numpys_to_twelve_digits():
@@ -100,7 +102,7 @@ def test_a_column_without_any_value_in_a_piece_or_at_all_has_a_count_of_none():
     values = np.array([[np.nan, np.nan], [np.nan, np.nan], [2.0, np.nan], [4.0, np.nan]])
     found = Moments.over([values[:2], values[2:]])
     assert found.count.tolist() == [2, 0]
-    assert (found.mean.tolist(), found.std.tolist()) == ([3.0, 0.0], [1.0, 0.0])
+    assert (found.mean.tolist(), found.std.tolist(), found.largest.tolist()) == ([3.0, 0.0], [1.0, 0.0], [4.0, 0.0])
 
 
 def test_a_column_that_is_constant_but_for_rounding_has_no_spread():

@@ -169,3 +169,23 @@ def test_without_balances_there_are_no_targets():
     s = replace(Standardizer.fit(X, Y, c), constraint=None)
     with pytest.raises(ValueError, match="fitted without balances"):
         s.target(X)
+
+
+def test_inputs_lie_beyond_if_they_exceed_the_range_by_more_than_a_twentieth_of_it():
+    X, Y = np.array([[0.0, 7.0], [10.0, 7.0]]), np.array([[1.0], [2.0]])
+    s = Standardizer.fit(X, Y)
+    new = np.array([[-0.6, 7.0], [-0.4, 7.0], [10.4, 7.0], [10.6, 7.0], [5.0, 7.1]])
+    beyond = [[True, False], [False, False], [False, False], [True, False], [False, True]]
+    assert s.beyond(new).tolist() == beyond
+
+
+def test_only_rows_trained_on_count_and_only_columns_that_the_network_sees():
+    c = LinearConstraint.from_equations("y = 2*k", inputs=["x"], known=["k"], outputs=["y"])
+    X, Y = np.array([[0.0, 1.0], [1.0, 2.0], [9.0, 3.0]]), np.array([[2.0], [4.0], [6.0]])
+    s = Standardizer.fit(X, Y, c, np.array([0, 1]))
+    assert s.beyond(np.array([[0.5, 99.0], [9.0, 1.0]])).tolist() == [[False], [True]]
+
+
+def test_nothing_lies_beyond_a_range_that_is_not_known():
+    s = Standardizer(np.zeros(1), np.ones(1), np.zeros(1), np.ones(1))
+    assert not s.beyond(np.array([[1e9]])).any()

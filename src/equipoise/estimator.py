@@ -198,6 +198,13 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             wrap=wrap,
         )
 
+    def extrapolates(self, X: Any) -> NDArray[np.bool_]:
+        """Which rows have an input beyond those trained on, by more than 5 % of its range: there, neither predictions
+        nor their intervals can be relied on, with balances or without.
+        """
+        check_is_fitted(self)
+        return np.any(self.standardizer_.beyond(self._inputs(X, reset=False)), axis=1)
+
     def reconcile(
         self,
         X: Any,

@@ -80,15 +80,16 @@ class Moments:
     """Of the columns of a table, over what was measured: NaN is left out.
 
     Args:
-        count: Measured values of each column, shape `(k,)`, as are the others; where there are none, these are 0.
-        mean, var: Mean, and mean square about it.
-        largest: Largest absolute value.
+        count: Measured values of each column, shape `(k,)`, as are the others.
+        mean, var: Mean, and mean square about it; 0 where nothing is measured.
+        lowest, highest: Of all values; ∞ and −∞ where nothing is measured.
     """
 
     count: NDArray[np.int64]
     mean: Array
     var: Array
-    largest: Array
+    lowest: Array
+    highest: Array
 
     @staticmethod
     def over(parts: Iterable[Array]) -> "Moments":
@@ -107,7 +108,9 @@ class Moments:
         n = np.maximum(count, 1)
         mean = np.where(seen, values, 0.0).sum(0) / n
         squares = np.where(seen, values - mean, 0.0) ** 2
-        return Moments(count, mean, squares.sum(0) / n, np.where(seen, np.abs(values), 0.0).max(0, initial=0.0))
+        lowest = np.where(seen, values, np.inf).min(0, initial=np.inf)
+        highest = np.where(seen, values, -np.inf).max(0, initial=-np.inf)
+        return Moments(count, mean, squares.sum(0) / n, lowest, highest)
 
     def _merged(self, other: "Moments") -> "Moments":
         """Of both together (Chan, Golub and LeVeque 1979)."""
@@ -115,7 +118,13 @@ class Moments:
         share = other.count / np.maximum(count, 1)
         step = other.mean - self.mean
         var = (1.0 - share) * self.var + share * other.var + share * (1.0 - share) * step**2
-        return Moments(count, self.mean + share * step, var, np.maximum(self.largest, other.largest))
+        lowest, highest = np.minimum(self.lowest, other.lowest), np.maximum(self.highest, other.highest)
+        return Moments(count, self.mean + share * step, var, lowest, highest)
+
+    @property
+    def largest(self) -> Array:
+        """Largest absolute value; 0 where nothing is measured."""
+        return np.maximum(np.maximum(-self.lowest, self.highest), 0.0)
 
     @property
     def std(self) -> Array:

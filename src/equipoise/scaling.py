@@ -18,6 +18,7 @@ from equipoise.constraints import LinearConstraint
 from equipoise.passes import Moments, Positions, Table, pieces
 
 Array = NDArray[np.float64]
+MARGIN = 0.05  # of the range of an input, by which a value may exceed it: held-out rows do so by chance
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Standardizer:
         x_mean, x_std: Of the network's inputs, shape `(n_x,)`.
         y_mean, y_std: Of the outputs, shape `(n_y,)`.
         constraint: The balances in the user's units, or None.
+        x_lowest, x_highest: Range of the network's inputs, shape `(n_x,)`; None where a model file is too old to know.
     """
 
     x_mean: Array
@@ -35,6 +37,8 @@ class Standardizer:
     y_mean: Array
     y_std: Array
     constraint: LinearConstraint | None = None
+    x_lowest: Array | None = None
+    x_highest: Array | None = None
 
     @classmethod
     def fit(
@@ -48,7 +52,7 @@ class Standardizer:
         x_std = np.where(x_std > 0, x_std, np.where(x_mean != 0, np.abs(x_mean), 1.0))
         # A constant output counts for nothing in a balance's scale beside ones that vary, but divides by no zero.
         y_std = np.where(y_std > 0, y_std, 1e-6 * np.where(magnitude > 0, magnitude, 1.0))
-        return cls(x_mean, x_std, y_mean, y_std, constraint)
+        return cls(x_mean, x_std, y_mean, y_std, constraint, x.lowest, x.highest)
 
     @property
     def row_scale(self) -> Array:
@@ -63,6 +67,14 @@ class Standardizer:
     def inputs(self, X: Array) -> Array:
         """`x'` of the network's inputs (known columns, if any, are left out)."""
         return (X[:, : len(self.x_mean)] - self.x_mean) / self.x_std
+
+    def beyond(self, X: Array) -> NDArray[np.bool_]:
+        """Which inputs of the network lie outside the range of those trained on by more than 5 % of it, `(n, n_x)`."""
+        x = X[:, : len(self.x_mean)]
+        if self.x_lowest is None or self.x_highest is None:
+            return np.zeros(x.shape, dtype=bool)
+        margin = MARGIN * (self.x_highest - self.x_lowest)
+        return (x < self.x_lowest - margin) | (x > self.x_highest + margin)
 
     def outputs(self, Y: Array) -> Array:
         """`y'`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli.extent import Extent
 from equipoise.cli.screen import as_json, number, percent, say, table
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def run(
         scores = scores_of_outputs(loaded, rows.X, rows.Y)
     missed = violations_of(loaded, rows.X, rows.Y)
     nll = _nll(loaded, rows.X, rows.Y)
+    Extent.of(loaded, rows.X).tell(loaded)
     if json:
         as_json({"rows": len(rows.X), "outputs": scores, "balances": missed, "joint_nll": nll})
         return

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from equipoise.cli.extent import Extent
 from equipoise.cli.screen import is_watched, remark
 
 NOTE = ".equipoise-predict.json"  # in the folder: what its tables were made with
@@ -46,14 +47,14 @@ class Part:
     output: Path
     asked: Asked
 
-    def __call__(self, progress: Callable[[float], None]) -> int:
-        """The number of rows."""
+    def __call__(self, progress: Callable[[float], None]) -> Extent:
+        """Its rows."""
         from equipoise.cli.predict import write_table
 
         loaded = _loaded(self.model, self.model.stat().st_mtime_ns, self.asked.device)
-        n_rows = write_table(loaded, self.data, self.output, self.asked)
+        extent = write_table(loaded, self.data, self.output, self.asked)
         progress(1.0)
-        return n_rows
+        return extent
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +74,7 @@ def predict_parts(
     resume: bool = False,
     engine: Engine | None = None,
     workers: int | None = None,
-) -> tuple[int, int]:
+) -> tuple[int, Extent]:
     """Write the predictions of every table to a file of the same name in `folder`.
 
     Args:
@@ -84,7 +85,7 @@ def predict_parts(
         resume: Leave those alone that are there, made with the same model and options.
         engine: Side by side in processes of this machine or on a Dask cluster; None for one after the other.
         workers: How many processes; by default one for each core.
-    Returns: How many tables were predicted, and how many rows they have.
+    Returns: How many tables were predicted, and their rows.
     """
     from equipoise.fleet import run_many
 
@@ -93,7 +94,7 @@ def predict_parts(
     tasks: Any = {part.data.name: part for part in _begin(parts, folder, resume)}
     with _left_clean(parts, folder), _running(engine, workers) as processes:
         done = run_many(tasks, processes, verbose=is_watched())
-    return len(done), sum(done.values())
+    return len(done), sum(done.values(), start=Extent())
 
 
 def _check(model: Path, data: Sequence[Path], folder: Path) -> None:

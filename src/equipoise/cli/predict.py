@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli.extent import Extent
 from equipoise.cli.parts import Asked, Engine, predict_parts
 from equipoise.cli.screen import is_watched, say
 
@@ -54,7 +55,8 @@ def run(
     Columns are found by name in any order; others are carried through unchanged, measured outputs as "<col> measured".
     The table is read and written piece by piece. Each of the draws (--samples) obeys the balances, as far as these can
     be trusted. The parts of a variance (--ledger) give the squared std as aleatoric - reduction + epistemic + shift +
-    interaction + sensor. Of several tables, each is predicted as if alone, into a file of its name in the folder.
+    interaction + sensor. Of several tables, each is predicted as if alone, into a file of its name in the folder. A
+    note tells how many rows have inputs beyond those trained on, where no prediction can be relied on.
     """
     from equipoise import artifact
     from equipoise.cli.device import check_device
@@ -71,30 +73,32 @@ def run(
     loaded = artifact.load(model, device)
     _check_names(loaded.output_names_, samples, ledger)
     if not several:
-        say(f"{output}: {write_table(loaded, data[0], output, asked)} rows{times}")
-        return
-    n_tables, n_rows = predict_parts(model, data, output, asked, resume=resume, engine=engine, workers=workers)
-    before = f"; {len(data) - n_tables} were there" if resume else ""
-    say(f"{output}: {n_tables} tables, {n_rows} rows{times}{before}")
+        extent = write_table(loaded, data[0], output, asked)
+        say(f"{output}: {extent.rows} rows{times}")
+    else:
+        n_tables, extent = predict_parts(model, data, output, asked, resume=resume, engine=engine, workers=workers)
+        before = f"; {len(data) - n_tables} were there" if resume else ""
+        say(f"{output}: {n_tables} tables, {extent.rows} rows{times}{before}")
+    extent.tell(loaded)
 
 
-def write_table(model: Any, data: Path, output: Path, asked: Asked) -> int:
-    """Predict a table, and write it whole or not at all; returns the number of its rows."""
+def write_table(model: Any, data: Path, output: Path, asked: Asked) -> Extent:
+    """Predict a table, and write it whole or not at all; returns its rows."""
     from tqdm.auto import tqdm
 
     from equipoise.cli.rows import beside
     from equipoise.tables import TableWriter
 
-    n_rows, samples = 0, asked.samples
+    extent, samples = Extent(), asked.samples
     with TableWriter(output, data) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
         for frame, p in _pieces(model, data, samples):
             p = p.measured() if asked.measured else p
             told = _draws(frame, p, samples) if samples else _moments(frame, p, asked.level, asked.ledger)
             kept = frame.set_axis(_carried(list(frame.columns), told), axis=1)
             table.write(beside(kept, told, max(samples, 1)))
-            n_rows += len(frame)
+            extent += Extent.of(model, p.X)
             bar.update(len(frame))
-    return n_rows
+    return extent
 
 
 def _check_level(level: float) -> None:
