@@ -54,7 +54,17 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["ArtifactError", "Description", "check_fitted", "describe", "description_of", "load", "save", "write"]
+__all__ = [
+    "ArtifactError",
+    "Description",
+    "check_fitted",
+    "describe",
+    "description_of",
+    "load",
+    "save",
+    "undamaged",
+    "write",
+]
 UNSEALED = 64 * "0"
 
 
@@ -103,19 +113,24 @@ def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor
     """
     import safetensors.torch
 
-    content = header(path)
-    raw = Path(path).read_bytes()
-    digest = str(content.get("checksum"))
-    if hashlib.sha256(_resealed(raw, digest, UNSEALED)).hexdigest() != digest:
-        raise ArtifactError(f"'{path}' is damaged: its checksum does not match. Copy it again, or fit again.")
-    description = validated(content, path)
+    content, raw = undamaged(path)
     try:
-        model = _rebuilt(description, safetensors.torch.load(raw))
+        model = _rebuilt(validated(content, path), safetensors.torch.load(raw))
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{path}' must hold the model that its header describes, but got {error!r}.") from error
     model.device = device
     model.model_.to(model._device)
     return model
+
+
+def undamaged(path: str | os.PathLike) -> tuple[dict[str, Any], bytes]:
+    """The entry in a file's header, and all of its bytes; raises unless its checksum is right."""
+    content = header(path)
+    raw = Path(path).read_bytes()
+    digest = str(content.get("checksum"))
+    if hashlib.sha256(_resealed(raw, digest, UNSEALED)).hexdigest() != digest:
+        raise ArtifactError(f"'{path}' is damaged: its checksum does not match. Copy it again, or fit again.")
+    return content, raw
 
 
 def check_fitted(model: Any) -> None:

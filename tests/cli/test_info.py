@@ -15,10 +15,11 @@ from equipoise.cli import main
 def test_columns_balances_training_and_tolerances_are_shown(fitted, capsys):
     assert main(["info", str(fitted)]) == 0
     out, err = capsys.readouterr()
-    assert (
-        "  inputs:   Current [A], SOC\n  known:    Lead [V]\n  outputs:  Voltage [V], OCV [V], Loss [V], Terminal"
-        in out
-    )
+    s = artifact.load(fitted).standardizer_
+    (a, c), (b, d) = s.x_lowest, s.x_highest
+    seen = f"Current [A] from {a:.3g} to {b:.3g}, SOC from {c:.3g} to {d:.3g}"
+    columns = "  known:    Lead [V]\n  outputs:  Voltage [V], OCV [V], Loss [V], Terminal"
+    assert f"  inputs:   Current [A], SOC\n  seen:     {seen}\n{columns}" in out
     assert "  balance:  voltage: Voltage = OCV - Loss\n  balance:  terminal: Terminal = Voltage - Lead\n" in out
     assert "  network:  8, silu\n  training: 30 epochs, " in out
     assert "  data: cell.csv\n" in out
@@ -90,3 +91,13 @@ def test_neither_torch_nor_pandas_is_imported_and_a_pipe_gets_plain_text(fitted)
 )
 def test_what_is_no_model_is_refused(refused, name, message):
     assert message in refused("info", name)
+
+
+def test_a_file_with_damaged_weights_is_refused_though_its_header_can_be_read(fitted, folder, capsys):
+    raw = bytearray(fitted.read_bytes())
+    raw[-1] ^= 1
+    (folder / "damaged.safetensors").write_bytes(raw)
+    assert main(["info", "damaged.safetensors"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "'damaged.safetensors' is damaged: its checksum does not match." in err

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from equipoise.cli.screen import as_json, say
+from equipoise.cli.screen import as_json, number, say
 
 
 def run(
@@ -16,11 +16,13 @@ def run(
     job: Annotated[bool, typer.Option("--job", help="The job file that it was fitted with, as it was.")] = False,
 ) -> None:
     """Show what a model was trained on, with what, and how far its balances can be trusted. Runs nothing."""
+    from equipoise import artifact
     from equipoise.cli.evaluate import show_scores
     from equipoise.cli.fit import HELD_OUT, scores_in, show_tolerances
-    from equipoise.description import describe
+    from equipoise.description import validated
 
-    said = describe(model)
+    content, raw = artifact.undamaged(model)
+    said = validated(content, model)
     if json:
         as_json(said.model_dump(mode="json"))
         return
@@ -30,6 +32,8 @@ def run(
     columns = said.columns
     say(f"{model}: {'a network with balances' if said.balances else 'a network without balances'}")
     say(f"  inputs:   {', '.join(columns.inputs)}")
+    if ranges := _ranges(raw, columns.inputs):
+        say(f"  seen:     {', '.join(ranges)}")
     if columns.known:
         say(f"  known:    {', '.join(columns.known)}")
     say(f"  outputs:  {', '.join(columns.outputs)}")
@@ -45,3 +49,12 @@ def run(
     if scores := scores_in(said.notes):
         show_scores("Rows held out to decide when to stop", scores)
     show_tolerances([dict(balance) for balance in said.tolerances])
+
+
+def _ranges(raw: bytes, inputs: tuple[str, ...]) -> list[str]:
+    """The range of each input that was trained on; older files do not know it."""
+    import safetensors.numpy
+
+    tensors = safetensors.numpy.load(raw)
+    ends = [tensors.get(f"standardizer.{name}", ()) for name in ("x_lowest", "x_highest")]
+    return [f"{name} from {number(a)} to {number(b)}" for name, a, b in zip(inputs, *ends, strict=False)]
