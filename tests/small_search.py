@@ -25,7 +25,7 @@ X, Y = problem()
 def small(**settings) -> ConstrainedBNNRegressor:
     """Fits in a fraction of a second: 10 epochs of means, 8 of the ELBO, 2 of the noise."""
     plan = TrainingPlan(max_epochs=20, learning_rate=1e-4, kl_warmup=0.1)
-    return ConstrainedBNNRegressor(hidden=(8,), training=plan, random_state=0, **settings)
+    return ConstrainedBNNRegressor(**({"hidden": (8,), "training": plan, "random_state": 0} | settings))
 
 
 def search(journal, space=RATES, estimator=None, **settings):

@@ -197,6 +197,16 @@ def test_a_loaded_model_can_be_cloned_pickled_and_saved_again(pair, tmp_path):
         np.testing.assert_array_equal(plain(clone(loaded).fit(X, Y).predict(X)), plain(model.predict(X)))
 
 
+def test_the_plan_that_was_followed_stays_that_of_the_fit_when_defaults_change(tmp_path, monkeypatch):
+    model, X, Y = made(everything)
+    model = clone(model).set_params(training=None, max_epochs=2).fit(X, Y)
+    model.save(tmp_path / "a.safetensors")
+    monkeypatch.setattr(type(model), "_plan", lambda self: eq.TrainingPlan(temperature=0.125))  # those of another day
+    eq.load(tmp_path / "a.safetensors").save(tmp_path / "b.safetensors")
+    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+    assert eq.load(tmp_path / "b.safetensors").plan_ == eq.TrainingPlan(max_epochs=2)
+
+
 def test_parameters_come_back_as_they_were_given():
     model, _, _ = made(everything)
     kept = model.get_params().keys() - {"device", "checkpoint", "verbose"}

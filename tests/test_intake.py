@@ -35,6 +35,17 @@ def test_an_input_that_is_no_finite_number_is_named_with_its_column_and_row(valu
         taken(pd.DataFrame({"x": [1.0, 2.0], "z": [3.0, value]}))
 
 
+def test_a_number_beyond_all_measure_is_named_in_memory_as_in_a_file(tmp_path):
+    values = np.array([[1.0, 2.0], [3.0, -1e160]])
+    np.save(tmp_path / "values.npy", values)
+    for table in (values, np.load(tmp_path / "values.npy", mmap_mode="r"), pd.DataFrame(values, columns=["x", "z"])):
+        got = rf"-1e\+160 in column '{'z' if isinstance(table, pd.DataFrame) else '[xy]1'}', row 1"
+        with pytest.raises(ValueError, match=rf"X must hold numbers below 1e\+100 in size, but got {got}"):
+            taken(table)
+        with pytest.raises(ValueError, match=rf"y must hold numbers below 1e\+100 in size, but got {got}"):
+            outputs_of(table)
+
+
 def test_one_row_can_be_predicted_for_but_not_learned_from():
     model = ConstrainedBNNRegressor()
     with pytest.raises(ValueError, match="minimum of 2 is required"):

@@ -24,7 +24,9 @@ def test_schedules_start_low_peak_at_one_and_end_where_they_say():
     [
         (1, 1, 1),
         (10, 10, 1),
+        (40, 40, 2),
         (64, 64, 2),
+        (127, 127, 4),
         (200, 128, 4),
         (640, 128, 4),
         (1500, 128, 2),
@@ -41,7 +43,7 @@ def test_a_small_table_is_passed_over_several_times_in_large_batches(n_rows, bat
 def test_an_epoch_takes_as_many_steps_as_batches_of_32_would_up_to_25_or_so(n_rows):
     plan = TrainingPlan()
     steps = math.ceil(n_rows * plan.passes(n_rows) / plan.rows_per_step(n_rows))
-    assert min(math.floor(n_rows / 32), 25 / 2) <= steps <= min(math.ceil(n_rows / 32), 25)
+    assert min(math.ceil(n_rows / 32), 25 / 2) <= steps <= min(math.ceil(n_rows / 32), 25)
 
 
 def test_a_given_batch_size_is_taken_and_the_rows_passed_over_once():
@@ -53,6 +55,9 @@ def test_a_given_batch_size_is_taken_and_the_rows_passed_over_once():
     ("change", "message"),
     [
         ({"batch_size": 0}, "batch_size.*but got 0"),
+        ({"batch_size": 10.5}, r"batch_size.*but got 10\.5"),
+        ({"batch_size": True}, "batch_size.*but got True"),
+        ({"validation_draws": 2.5}, r"validation_draws.*but got 2\.5"),
         ({"max_epochs": 2.5}, r"max_epochs.*but got 2\.5"),
         ({"learning_rate": -1.0}, "learning_rate.*but got -1"),
         ({"kl_warmup": 1.5}, r"kl_warmup.*but got 1\.5"),

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from equipoise.constraints import LinearConstraint
     from equipoise.estimator import ConstrainedBNNRegressor
     from equipoise.model import ConstrainedBNN
+    from equipoise.plan import TrainingPlan
 
     Array = NDArray[np.float64]
 
@@ -213,7 +214,7 @@ def description_of(
 def _training(model: ConstrainedBNNRegressor) -> Training:
     history = model.history_
     epochs = ({name: value for name, value in record.items() if name != "seconds"} for record in history.epochs)
-    plan = asdict(model._plan())
+    plan = asdict(model.plan_)
     return Training(plan=plan, epochs=tuple(epochs), best_epoch=history.best_epoch, stopped=history.stopped)
 
 
@@ -338,15 +339,19 @@ def _constraint(description: Description, tensors: dict[str, Tensor]) -> LinearC
 
 
 def _parameters(configuration: Configuration) -> dict[str, Any]:
-    from equipoise.plan import TrainingPlan
-
     given = {name: getattr(configuration, name) for name in Configuration.model_fields}
     given |= {"sensor_std": _meant(configuration.sensor_std), "tolerance": _meant(configuration.tolerance)}
     if configuration.training is not None:
-        known = {field.name for field in fields(TrainingPlan)}
-        said: dict[str, Any] = {"temperature": 1.0} | configuration.training  # older files do not say what it was
-        given["training"] = TrainingPlan(**{k: v for k, v in said.items() if k in known})
+        given["training"] = _plan(configuration.training)
     return given
+
+
+def _plan(said: Mapping[str, Any]) -> TrainingPlan:
+    from equipoise.plan import TrainingPlan
+
+    known = {field.name for field in fields(TrainingPlan)}
+    given: dict[str, Any] = {"temperature": 1.0} | dict(said)  # older files do not say what it was
+    return TrainingPlan(**{k: v for k, v in given.items() if k in known})
 
 
 def _meant(said: Said) -> Any:
@@ -374,6 +379,7 @@ def _fitted(description: Description) -> dict[str, Any]:
         "n_features_in_": len(columns.inputs + columns.known),
         "output_names_": columns.outputs,
         "seed_": description.seed,
+        "plan_": _plan(training.plan),
         "history_": History(list(training.epochs), training.best_epoch, training.stopped),
         "tolerances_": tolerances,
         "sensor_std_": sensors,

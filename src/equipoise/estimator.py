@@ -67,6 +67,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         tolerances_: Data frame with one row per balance: tolerance in its own unit, what the data taught it, verdict.
         sensor_std_: Data frame with one row per output: the sensor's standard deviation.
         history_: Record of every epoch.
+        plan_: The `TrainingPlan` that it was trained by.
         held_out_: Positions of the rows that were not trained on but decided when to stop.
         n_rows_: How many rows were trained on.
         model_, standardizer_: The fitted network in standardized units, and the translation to the user's.
@@ -162,6 +163,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         else:
             trained_on = data.rows(train_rows).to(self._device)
         validation = data.rows(held_out).to(self._device) if len(held_out) else None
+        self.plan_ = self._plan()
         self.history_ = self._train(trained_on, validation, callback)
         self._summarise(data, trained_on)
         return self

@@ -48,7 +48,10 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
         if (found := frames.culprit(X)) is None:
             raise
         raise ValueError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
-    return np.asarray(checked)
+    values = np.asarray(checked)
+    if reset:  # later rows are measured against the training data, by `check_range`
+        _check_sizes("X", values, columns or frames.columns_of(X))
+    return values
 
 
 def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
@@ -69,11 +72,13 @@ def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
     checks: Any = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
     Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
     try:
-        return check_array(Y, dtype=np.float64, **checks), _rounding_of(Y)  # type: ignore[arg-type]
+        values = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         if (found := frames.culprit(y)) is None:
             raise
         raise ValueError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
+    _check_sizes("y", values.reshape(len(values), -1), columns or output_names(y))
+    return values, _rounding_of(Y)
 
 
 def _rounding_of(Y: Table) -> float:
@@ -95,15 +100,24 @@ def check_mapped(argument: str, table: Table, columns: Sequence[str], nan_ok: bo
         )
     row = 0
     for (part,) in pieces(table):
-        bad = frames.is_absurd(part) if nan_ok else frames.is_absurd(part) | np.isnan(part)
-        if bad.any():
-            i, j = map(int, np.argwhere(bad)[0])
-            name = columns[j] if len(columns) == table.shape[1] else f"{argument}{j}".lower()
-            rule = "finite numbers, NaN where not measured" if nan_ok else "finite numbers only"
-            rule = f"numbers {frames.bound_of(part[i, j])}" if np.isfinite(part[i, j]) else rule
-            got = f"{part[i, j]} in column {name!r}, row {row + i}"
-            raise ValueError(f"{argument} must hold {rule}, but got {got}. Drop it or fill it in.")
+        _check_sizes(argument, part, columns, nan_ok, row)
         row += len(part)
+
+
+def _check_sizes(argument: str, part: Table, columns: Sequence[str], nan_ok: bool = True, first: int = 0) -> None:
+    """Raise, with column and row, if a number is infinite or absurd, or missing where it must not be.
+
+    Args:
+        first: Number of the first row of this part of the table.
+    """
+    bad = frames.is_absurd(part) if nan_ok else frames.is_absurd(part) | np.isnan(part)
+    if bad.any():
+        i, j = map(int, np.argwhere(bad)[0])
+        name = columns[j] if len(columns) == part.shape[1] else f"{argument}{j}".lower()
+        rule = "finite numbers, NaN where not measured" if nan_ok else "finite numbers only"
+        rule = f"numbers {frames.bound_of(part[i, j])}" if np.isfinite(part[i, j]) else rule
+        got = f"{part[i, j]} in column {name!r}, row {first + i}"
+        raise ValueError(f"{argument} must hold {rule}, but got {got}. Drop it or fill it in.")
 
 
 def output_names(y: Any) -> tuple[str, ...]:

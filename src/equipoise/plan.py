@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 PHASES = ("means", "elbo", "noise")
 
@@ -44,7 +45,7 @@ class TrainingPlan:
 
     def __post_init__(self):
         for name in ("max_epochs", "patience"):
-            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 1)
+            _check(name, getattr(self, name), _is_count(getattr(self, name)))
         rates = ("learning_rate", "mean_learning_rate", "tolerance_rate", "std_rate")
         for name in rates:
             _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
@@ -55,17 +56,17 @@ class TrainingPlan:
         _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
         _check("kl_warmup", self.kl_warmup, 0 <= self.kl_warmup <= 1)
         for name in ("batch_size", "validation_draws"):
-            _check(name, getattr(self, name), getattr(self, name) is None or getattr(self, name) >= 1)
+            _check(name, getattr(self, name), getattr(self, name) is None or _is_count(getattr(self, name)))
 
     def rows_per_step(self, n_rows: int) -> int:
         """Between 128 and 512, so that an epoch over a large table takes about 25 steps."""
         return min(n_rows, self.batch_size or max(128, self._share(n_rows)))
 
     def passes(self, n_rows: int) -> int:
-        """How often an epoch goes through the rows: a small table several times, for as many steps as batches of 32
-        would take. On a CPU they cost hardly more than those, and their gradients have half the noise.
+        """How often an epoch goes through the rows: a small table several times, for at least as many steps as the
+        batches of a twenty-fifth would take. On a CPU they cost hardly more than those, and have less noise.
         """
-        return 1 if self.batch_size else max(1, self.rows_per_step(n_rows) // self._share(n_rows))
+        return 1 if self.batch_size else math.ceil(self.rows_per_step(n_rows) / self._share(n_rows))
 
     def draws_per_row(self, n_rows: int) -> int:
         """Of held-out rows: where there are few, more draws make up for them."""
@@ -81,6 +82,10 @@ class TrainingPlan:
             "noise": min(self.noise_epochs, self.max_epochs // 10),
         }
         return epochs.get(phase, self.max_epochs - sum(epochs.values()))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _check(name: str, value: object, good: bool) -> None:

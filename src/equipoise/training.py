@@ -72,7 +72,7 @@ def train(
     verbose: bool = False,
     callback: Callable[[dict], object] | None = None,
 ) -> History:
-    """Fit `model` in place by minimising its negative ELBO on `rows` (E1), together with the `current` group.
+    """Fit `model` in place by minimising its negative ELBO on `rows` (E2), together with the `current` group.
 
     Args:
         model: In standardized units.

@@ -17,7 +17,7 @@ def test_columns_balances_training_and_tolerances_are_shown(fitted, capsys):
     out, err = capsys.readouterr()
     s = artifact.load(fitted).standardizer_
     (a, c), (b, d) = s.x_lowest, s.x_highest
-    seen = f"Current [A] from {a:.3g} to {b:.3g}, SOC from {c:.3g} to {d:.3g}"
+    seen = f"Current [A] from {a:.6g} to {b:.6g}, SOC from {c:.6g} to {d:.6g}"
     columns = "  known:    Lead [V]\n  outputs:  Voltage [V], OCV [V], Loss [V], Terminal"
     assert f"  inputs:   Current [A], SOC\n  seen:     {seen}\n{columns}" in out
     assert "  balance:  voltage: Voltage = OCV - Loss\n  balance:  terminal: Terminal = Voltage - Lead\n" in out

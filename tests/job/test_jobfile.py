@@ -186,6 +186,15 @@ def test_a_missing_job_file_suggests_the_closest_one(tmp_path):
         Job.load(tmp_path / "cel.toml")
 
 
+def test_a_table_is_no_job_but_a_job_may_be_named_after_one(tmp_path):
+    for name in ("cell.csv", "cell.tsv.gz", "cell.PARQUET"):
+        (tmp_path / name).touch()
+        with pytest.raises(JobError, match=rf"must be a \.toml file, but got the table '.*{name}'"):
+            Job.load(tmp_path / name)
+    (tmp_path / "cell.csv.toml").write_text('data = "cell.csv"\ninputs = ["x"]\noutputs = ["y"]\n', "utf-8")
+    assert Job.load(tmp_path / "cell.csv.toml").outputs == ("y",)
+
+
 def test_a_folder_or_another_encoding_is_no_job_file(tmp_path):
     with pytest.raises(JobError, match="must be a file, but got the folder"):
         Job.load(tmp_path)

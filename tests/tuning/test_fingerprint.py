@@ -6,6 +6,7 @@ import pytest
 from small_search import HELD_OUT, RATES, X, Y, small
 
 from equipoise.constraints import LinearConstraint
+from equipoise.plan import TrainingPlan
 from equipoise.tuning import Uniform
 from equipoise.tuning.fingerprint import fingerprint
 
@@ -29,6 +30,14 @@ BALANCE = LinearConstraint([[1.0, -1.0]])
 )
 def test_what_a_trial_depends_on_makes_another_study(other):
     assert fingerprint(**(STUDY | other)) != fingerprint(**STUDY)
+
+
+def test_a_plan_that_is_not_given_counts_as_the_one_that_is_followed(monkeypatch):
+    estimator = small(training=None)
+    of_today = fingerprint(**(STUDY | {"estimator": estimator}))
+    assert fingerprint(**(STUDY | {"estimator": small(training=TrainingPlan())})) == of_today
+    monkeypatch.setattr(type(estimator), "_plan", lambda self: TrainingPlan(temperature=1.0))
+    assert fingerprint(**(STUDY | {"estimator": estimator})) != of_today  # other defaults, another study
 
 
 def test_two_balances_that_look_alike_are_told_apart():

@@ -41,6 +41,6 @@ class Extent:
         if not self.beyond or s.x_lowest is None or s.x_highest is None:
             return
         ranges = zip(input_names(model), s.x_lowest, s.x_highest, strict=False)  # known columns come after
-        seen = [f"{name!r} from {number(a)} to {number(b)}" for name, a, b in ranges if name in self.inputs]
+        seen = [f"{name!r} from {number(a, 6)} to {number(b, 6)}" for name, a, b in ranges if name in self.inputs]
         rows = f"{self.beyond} of {self.rows} rows have inputs beyond those trained on ({', '.join(seen)})"
         remark(f"{rows}: neither predictions nor their intervals can be relied on there.")

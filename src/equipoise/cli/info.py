@@ -57,4 +57,4 @@ def _ranges(raw: bytes, inputs: tuple[str, ...]) -> list[str]:
 
     tensors = safetensors.numpy.load(raw)
     ends = [tensors.get(f"standardizer.{name}", ()) for name in ("x_lowest", "x_highest")]
-    return [f"{name} from {number(a)} to {number(b)}" for name, a, b in zip(inputs, *ends, strict=False)]
+    return [f"{name} from {number(a, 6)} to {number(b, 6)}" for name, a, b in zip(inputs, *ends, strict=False)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
 AnyJob = TypeVar("AnyJob", bound="Job")
-TABLE = re.compile(r"\.(csv|tsv|parquet|xlsx?)(\.\w+)?$", re.IGNORECASE)  # names that no job file has
+TABLE = re.compile(r"\.(csv|tsv|parquet|xlsx?)(\.(gz|bz2|xz|zst|zip))?$", re.IGNORECASE)  # names that no job file has
 PLACES = {"inputs": "an input", "known": "a known column", "outputs": "an output"}
 
 

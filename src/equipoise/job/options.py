@@ -36,12 +36,15 @@ class ModelOptions(BaseModel):
     device: Annotated[str, Field(strict=True)] | None = Field(
         default=None, examples=["cuda"], description="where to compute; left out: on the processor"
     )
-    max_epochs: Count = Field(default=600, description="the most passes over the rows")
+    max_epochs: Count = Field(
+        default=600,
+        description="the most epochs, of one pass over the rows each, or up to four if few",
+    )
     mean_epochs: Annotated[Whole, Field(ge=0)] = Field(
-        default=300, description="passes of the first phase, which fits means alone; at most half of all"
+        default=300, description="epochs of the first phase, which fits means alone; at most half of all"
     )
     noise_epochs: Annotated[Whole, Field(ge=0)] = Field(
-        default=60, description="passes of the last phase, which fits spreads alone; at most a tenth of all"
+        default=60, description="epochs of the last phase, which fits spreads alone; at most a tenth of all"
     )
     batch_size: Count | None = Field(
         default=None, examples=[128], description="rows per step; left out: from the number of rows"
@@ -58,12 +61,12 @@ class ModelOptions(BaseModel):
         default=0.2, description="share of the second phase over which the prior gains its weight"
     )
     temperature: Annotated[Real, Field(gt=0)] = Field(
-        default=0.5, description="what the weights' prior counts for in the end; 1 is Bayes' rule"
+        default=0.5, description="what the weights' divergence from their prior counts for; 1 is Bayes' rule"
     )
     init_std: Annotated[Real, Field(gt=0)] = Field(
         default=math.exp(-7), description="spread of the weights when the second phase starts"
     )
-    patience: Count = Field(default=100, description="passes without improvement on held-out rows before stopping")
+    patience: Count = Field(default=100, description="epochs without improvement on held-out rows before stopping")
     max_grad_norm: Annotated[Real, Field(gt=0)] = Field(default=100.0, description="gradients are clipped to this norm")
     validation_draws: Count | None = Field(
         default=None, examples=[8], description="draws per held-out row; left out: from the number of rows"

@@ -194,8 +194,8 @@ def _loss_of_distributions(epochs: Sequence[dict], kept: int) -> Figure:
         legend(canvas, ax)
 
     caption = (
-        "Negative log-likelihood per row above its least value, of the rows that were trained on and of those held "
-        "out to decide when to stop. Both should have become flat."
+        "Negative log-likelihood per row above its least value: of the rows that were trained on, averaged over weight "
+        "draws, and of those held out to decide when to stop, under all draws together. Both should have become flat."
     )
     loss = [record.get("validation", record["nll"]) for record in epochs]
     values = f"{number(loss[0])} at first, {number(min(loss))} at best, {number(loss[-1])} at last"

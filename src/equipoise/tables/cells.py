@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from equipoise.equations import did_you_mean
-from equipoise.frames import is_absurd
+from equipoise.frames import bound_of, is_absurd
 from equipoise.tables.dialect import MISSING, NUMBER, dialect_of
 from equipoise.tables.files import PathLike, TableError, is_parquet
 from equipoise.tables.places import in_words
@@ -90,7 +90,8 @@ def _checked(column: pd.Series, path: Path, decimal: str, missing_ok: bool) -> A
         bad = next(i for i in range(len(column)) if not _is_number(column.iloc[i : i + 1], decimal))
         raise _not_a_number(column, bad, path, decimal) from None
     if (absurd := is_absurd(values)).any():
-        raise _not_a_number(column, int(absurd.argmax()), path, decimal)
+        place = int(absurd.argmax())
+        raise (_too_large if np.isfinite(values[place]) else _not_a_number)(column, place, path, decimal)
     if (missing := np.isnan(values)).any() and not missing_ok:
         where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
         rule = f"Column {column.name!r} must hold a number in every row"
@@ -109,6 +110,13 @@ def _not_a_number(column: pd.Series, position: int, path: Path, decimal: str) ->
     rule = f"Column {column.name!r} must hold numbers"
     where = f"{_place(column, position, path)} of '{path.name}'"
     return TableError(f"{rule}, but got {cell!r} {where}. {_advice(cell.strip(), decimal)}")
+
+
+def _too_large(column: pd.Series, position: int, path: Path, decimal: str) -> TableError:
+    value = floats(column.iloc[position : position + 1], decimal)[0]
+    rule, where = f"Column {column.name!r} must hold numbers {bound_of(value)}", _place(column, position, path)
+    got = f"{str(column.iloc[position])!r} {where} of '{path.name}'"
+    return TableError(f"{rule}, but got {got}. Correct it, or drop the row.")
 
 
 def _advice(cell: str, decimal: str) -> str:

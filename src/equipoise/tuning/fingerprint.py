@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,17 @@ from equipoise.constraints import LinearConstraint
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.tuning.space import Space
 
+OBJECTIVE = "negative log density of held-out rows under the mixture"  # values of another one are not comparable
+
 
 def fingerprint(estimator: ConstrainedBNNRegressor, X: Any, Y: Any, space: Space, held_out: ArrayLike) -> str:
     """What must be the same for a study to be continued: data, space, and the estimator's other parameters."""
     others = {name: value for name, value in estimator.get_params(deep=False).items() if name not in {*space, "device"}}
     data = [np.asarray(X, dtype=float), np.asarray(Y, dtype=float), np.unique(np.asarray(held_out))]
     columns = (frames.columns_of(X), frames.columns_of(Y))
-    text = "\n".join(map(_described, (sorted(space.items()), sorted(others.items()), *columns, *data)))
+    # The plan as it is followed: "none given" stands for whatever the defaults are.
+    others |= {"training": {name: value for name, value in asdict(estimator._plan()).items() if name not in space}}
+    text = "\n".join(map(_described, (OBJECTIVE, sorted(space.items()), sorted(others.items()), *columns, *data)))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

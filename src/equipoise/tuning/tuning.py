@@ -1,7 +1,7 @@
 """Tuning: Optuna around the estimator.
 
-Each trial fits the estimator with suggested values; what it is judged by is the expected negative log-likelihood per
-held-out row, in standardized units, of the state that the fit kept.
+Each trial fits the estimator with suggested values; what it is judged by is the negative log density per held-out row
+under the mixture over weight draws, in standardized units, of the state that the fit kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TuningResult:
 
     Attributes:
         parameters: The best values, by the names of the space.
-        value: Their expected negative log-likelihood per held-out row, in standardized units.
+        value: Their negative log density per held-out row, in standardized units.
         trials: One row per finished trial, best first: its state, value, epochs, seconds and parameters, and the
             reason why it failed. The value of a pruned trial is the last one that it reported.
         seconds: Time that all finished trials took together.
@@ -132,7 +132,7 @@ def _for_trials(estimator: ConstrainedBNNRegressor, seed: int) -> ConstrainedBNN
 
 
 def _kept_value(fitted: ConstrainedBNNRegressor) -> float:
-    """Expected negative log-likelihood per held-out row of the state that the fit kept."""
+    """Negative log density per held-out row of the state that the fit kept."""
     history = fitted.history_
     judged = [record for record in history.epochs if record["phase"] != "means"]
     kept = [record for record in judged if record["epoch"] == history.best_epoch]
