@@ -31,6 +31,7 @@ LAYERS = (
     "coefficients",
     "soundness",
     "constraints",
+    "shapes",
     "inversion",
     "layout",
     "blocks",

@@ -151,6 +151,36 @@ def state_of(pid: int) -> str:
         return "Z"
 
 
+INTERRUPTED = """
+import functools, pathlib, sys
+sys.path.insert(0, {here!r})
+from test_fleet import go_on
+from equipoise.fleet import run_many
+
+if __name__ == "__main__":
+    tasks = {{f"task {{i}}": functools.partial(go_on, pathlib.Path("never")) for i in range(30)}}
+    try:
+        run_many(tasks, workers=2)
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
+"""
+
+
+def test_ctrl_c_with_many_tasks_waiting_ends_without_a_traceback(tmp_path):
+    (tmp_path / "many.py").write_text(INTERRUPTED.format(here=str(Path(__file__).parent)), "utf-8")
+    command, pipes = [sys.executable, "many.py"], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as run:
+        shown = ""
+        while "50%" not in shown and (more := run.stderr.read(1)):  # until a task tells that it is under way
+            shown += more
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does: all processes get it
+        _, told = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "interrupted" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "never").exists()
+
+
 def test_no_tasks_are_done_at_once():
     assert run_many({}, verbose=False) == {}
 

@@ -10,6 +10,7 @@ from torch.nn.functional import linear
 
 from equipoise.inversion import Inverse, Scalar, Triangular, inverse_of, triangular_factor
 from equipoise.layout import BlockGroup, BlockLayout, block_layout
+from equipoise.shapes import batch_shape
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -169,7 +170,7 @@ class BlockFactor:
         flat = [part.flatten(-2) for part in parts]
         if len(flat) == 1 and self.operator.groups[0].layout.ordered:
             return flat[0]
-        shape = torch.broadcast_shapes(*(part.shape[:-1] for part in flat))
+        shape = batch_shape(*flat)
         return torch.cat([p.expand(*shape, p.shape[-1]) for p in flat], -1).index_select(-1, self._inverse_order)
 
 
@@ -225,8 +226,3 @@ def safe_sqrt(x: Tensor) -> Tensor:
 def somewhere(mask: Tensor) -> bool:
     """Whether a mask is true anywhere; yes where values cannot be looked at (tracing, the meta device)."""
     return torch.compiler.is_compiling() or mask.is_meta or bool(mask.any())
-
-
-def batch_shape(*parts: Tensor) -> torch.Size:
-    """The leading axes that values with one event axis broadcast to."""
-    return torch.broadcast_shapes(*(part.shape[:-1] for part in parts))

@@ -9,6 +9,7 @@ from equipoise.blocks import BalanceOperator
 from equipoise.constraints import LinearConstraint
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.layout import block_layout
+from equipoise.shapes import batch_shape, common_shape
 from equipoise.tolerance import GaussianOffset, LogNormalVariance, Tolerance, tolerance_posterior
 from equipoise.update import UpdatedGaussian
 
@@ -91,12 +92,12 @@ def _with_hidden_inputs(
 ) -> tuple[DiagonalGaussian, BalanceOperator]:
     """C5: append δx with mean 0 to the outputs."""
     mean, var = gaussian.mean, gaussian.var
-    shape = torch.broadcast_shapes(mean.shape[:-1], input_var.shape[:-1])
+    shape = batch_shape(mean, input_var)
     input_var = input_var.expand(*shape, input_var.shape[-1])
     mean = torch.cat([mean.expand(*shape, mean.shape[-1]), torch.zeros_like(input_var)], -1)
     var = torch.cat([var.expand(*shape, var.shape[-1]), input_var], -1)
     uncertain = (input_var.reshape(-1, input_var.shape[-1]) > 0).any(0)
-    lead = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    lead = common_shape(A.shape[:-2], B.shape[:-2])
     coefficients = torch.cat([B.expand(*lead, *B.shape[-2:]), (A * uncertain).expand(*lead, *A.shape[-2:])], -1)
     return DiagonalGaussian(mean, var), BalanceOperator(coefficients)
 

@@ -105,7 +105,7 @@ def _gather(results: Any, show: Callable[[str, float], None], done: dict[str, An
 
 def _results(tasks: Mapping[str, Task], workers: int | None, told: Any = None) -> Any:
     """Names and results in the order in which tasks end; closing it stops the others."""
-    settings: Any = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "all"}
+    settings: Any = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "2 * n_jobs"}
     calls = (delayed(_call)(name, task, os.getpid(), told) for name, task in tasks.items())
     return Parallel(n_jobs=workers, **settings)(calls)
 

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.blocks import LOG_2PI, BalanceOperator, Factor, batch_shape, safe_sqrt, somewhere
+from equipoise.blocks import LOG_2PI, BalanceOperator, Factor, safe_sqrt, somewhere
+from equipoise.shapes import batch_shape, common_shape
 from equipoise.subspace import singular_log_prob
 
 
@@ -40,7 +41,7 @@ class DiagonalGaussian:
 
     def sample(self, n_draws: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws ... n_y"]:
         """Reparameterised draws on axis 0."""
-        shape = (n_draws, *torch.broadcast_shapes(self.mean.shape, self.var.shape))
+        shape = (n_draws, *common_shape(self.mean.shape, self.var.shape))
         return self.mean + self.var.sqrt() * _standard_normal(shape, self.mean, generator)
 
     def log_prob(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "..."]:

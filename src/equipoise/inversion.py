@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from equipoise.shapes import common_shape
+
 LARGEST_INVERSE = 2e-11  # over the rounding of the dtype: the largest element of the inverse of S scaled to diagonal 1
 
 
@@ -156,7 +158,7 @@ class _TriangularFactor(torch.autograd.Function):
         diag = (B.square() * v.unsqueeze(-2)).sum(-1) + r
         root = torch.where(diag > 0, diag, 1.0).sqrt()
         top, bottom = (B * v.sqrt().unsqueeze(-2)).mT, torch.diag_embed(r.sqrt())
-        shape = torch.broadcast_shapes(top.shape[:-2], bottom.shape[:-2])
+        shape = common_shape(top.shape[:-2], bottom.shape[:-2])
         M = torch.cat([part.expand(*shape, *part.shape[-2:]) for part in (top, bottom)], -2) / root.unsqueeze(-2)
         R = torch.linalg.qr(M, mode="r").R
         diagonal = R.diagonal(dim1=-2, dim2=-1)

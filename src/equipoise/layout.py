@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from equipoise.constraints import connected_rows
+from equipoise.shapes import batch_shape
 
 PRODUCTS = 2**20  # numbers that products of coefficients may take, in a block
 
@@ -100,7 +101,7 @@ class BlockGroup:
         """`B diag(v) Bᵀ + diag(r)` (C1)."""
         if self.products is None:
             return self.gram(v) + torch.diag_embed(r)
-        lead = torch.broadcast_shapes(v.shape[:-1], r.shape[:-1])
+        lead = batch_shape(v, r)
         both = torch.cat([v.expand(*lead, v.shape[-1]), r.expand(*lead, r.shape[-1])], -1)
         return _block_by_block(both, self.products).unflatten(-1, (r.shape[-1], r.shape[-1]))
 

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from equipoise.blocks import LOG_2PI, BalanceOperator, batch_shape, somewhere
+from equipoise.blocks import LOG_2PI, BalanceOperator, somewhere
+from equipoise.shapes import batch_shape
 
 
 def singular_log_prob(

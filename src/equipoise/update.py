@@ -22,8 +22,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from equipoise.blocks import BalanceOperator, BlockFactor, batch_shape, reciprocal_or_zero, somewhere
+from equipoise.blocks import BalanceOperator, BlockFactor, reciprocal_or_zero, somewhere
 from equipoise.gaussian import ConditionedGaussian
+from equipoise.shapes import batch_shape
 
 Pulled = tuple[Tensor, Tensor, Tensor, Tensor]  # gradients of μ, v, t and r
 

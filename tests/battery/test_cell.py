@@ -12,6 +12,8 @@ from equipoise.battery import INPUTS, OUTPUTS, Cell, CellConfig, CellError, bala
 from equipoise.battery import cell as cell_module
 from equipoise.battery import simulate as run_all
 
+pytestmark = pytest.mark.xdist_group("cell")  # one worker has what its tests share
+
 SMALL = CellConfig(currents=(1.0, 1.5, 3.0), temperatures=(273, 313), soc_points=40)
 COPIES = 40
 

@@ -17,6 +17,8 @@ from equipoise.battery.evaluation import assemble, evaluate, input_output_table,
 from equipoise.battery.results import Results, read, write
 from equipoise.metrics import LOG10_EDGES
 
+pytestmark = pytest.mark.xdist_group("evaluation")  # one worker has what its tests share
+
 N_DRAWS, VIOLATION_DRAWS = 40, 50
 TERMS = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor")
 SIGNS = np.array([1, -1, 1, 1, 1, 1])

@@ -12,6 +12,8 @@ from equipoise.battery.claims import CLAIMS
 from equipoise.battery.presentation import answer, present, report
 from equipoise.battery.results import MODELS, Results, ResultsError, write
 
+pytestmark = pytest.mark.xdist_group("presentation")  # one worker has what its tests share
+
 DRAWN_FROM_ARRAYS = {
     "violations-voltage",
     "violations-heat",

@@ -10,7 +10,7 @@ from equipoise.battery.reproduce import reproduce
 from equipoise.battery.results import read
 from equipoise.battery.settings import Settings
 
-pytestmark = pytest.mark.usefixtures("long_training")
+pytestmark = [pytest.mark.usefixtures("long_training"), pytest.mark.xdist_group("reproduce")]  # one worker, one study
 
 
 @pytest.fixture(scope="module")
