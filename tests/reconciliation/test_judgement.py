@@ -1,9 +1,11 @@
 """Sentences say what was put into the data, and no more than chance allows."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from equipoise.constraints import LinearConstraint
 from equipoise.reconciliation import reconcile, verdicts
@@ -62,6 +64,19 @@ def test_a_steady_bias_of_one_sigma_is_named_alone_with_its_size():
 def test_without_gross_errors_hardly_any_table_names_somebody(long_training):
     named = [bool(standing_out(log(rows=300, seed=seed))) for seed in range(100)]
     assert sum(named) <= 2  # 0.00135 of them, and twice that for the grain of small counts
+
+
+@pytest.mark.parametrize("expected", [0.5, 4.0, 30.0])
+def test_a_count_stands_out_where_its_poisson_tail_is_that_of_three_sigma_shared_by_all_candidates(expected):
+    quiet = log(rows=300)
+    n = len(quiet.candidates)
+    tail = stats.poisson.sf(np.arange(100) - 1, expected)  # of as many, or more
+    least = int(np.argmax(tail < stats.norm.sf(3) / n))
+    for count, named in ((least - 1, []), (least, [quiet.candidates[1]])):
+        counts = np.where(np.arange(n) == 1, count, 0)
+        errors = replace(quiet.tally.errors, sizes=replace(quiet.tally.errors.sizes, count=counts))
+        tally = replace(quiet.tally, chance=np.full(n, expected), errors=errors)
+        assert standing_out(replace(quiet, tally=tally)) == named
 
 
 def test_errors_without_a_direction_are_not_given_one_and_standard_deviations_are_doubted():
