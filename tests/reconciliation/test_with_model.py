@@ -11,6 +11,7 @@ import scipy.stats
 import equipoise as eq
 from equipoise.likelihood import marginal
 from equipoise.reconciliation import ReconciliationError
+from equipoise.reconciliation.judgement import standing_out
 from equipoise.reconciliation.with_model import reconcile_with_model
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -168,6 +169,24 @@ def test_honest_sensors_of_the_cell_are_hardly_suspected_and_reconciled_values_a
     assert (after < before).all()
     inside = (np.abs(found.mean - truth) <= found.half_widths.after).mean()
     assert (inside > 0.93).all()
+
+
+def test_the_logbook_of_a_table_names_the_liar_and_its_plot_shows_it_first(cell, readings):
+    model, X, _, std = cell
+    X, std, lying = (table[:80] for table in (X, std, readings.copy()))
+    lying.loc[20:49, "eta_p [V]"] += 6 * std["eta_p [V]"]
+    found = model.reconcile(X, lying, std)
+    log, hours = found.logbook(), np.arange(80.0)
+    assert log.tally.alarms == found.global_test().alarm.sum()
+    assert [candidate.name for candidate in standing_out(log)] == ["eta_p [V]"]
+    np.testing.assert_array_equal(
+        log.tally.errors.count, np.bincount(found.likelihood_ratio_test().worst + 1, minlength=11)[1:]
+    )
+    assert list(log.balances()["tolerance"]) == list(model.tolerances_["tol_std"])
+    pieces = [model.reconcile(X[rows], lying[rows], std[rows]).logbook() for rows in (slice(0, 30), slice(30, 80))]
+    pd.testing.assert_frame_equal((pieces[0] + pieces[1]).sensors(), log.sensors(), rtol=1e-6)
+    assert found.plot(hours, sensors=2).axes[1].get_title() == "eta_p [V]"
+    assert found.without("eta_p [V]").logbook().sensors().loc["eta_p [V]", "readings"] == 0
 
 
 # --- What users see ---------------------------------------------------------------------------------------------------

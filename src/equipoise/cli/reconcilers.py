@@ -110,20 +110,13 @@ class WithModel:
         import numpy as np
 
         from equipoise.cli.rows import in_kind
-        from equipoise.reconciliation.logbook import logbook_with_model
 
         std = np.broadcast_to(piece.std, piece.values.shape)
         X = in_kind(self.model, piece.exact)
         result = self.model.reconcile(X, in_kind(self.model, piece.values), std, level=self.level)
         test = result.likelihood_ratio_test()
         columns = {**_values(result, result.mean), **_tests(result.global_test(), test)}
-        learned = self.model.sensor_std_["std"].to_numpy()
-        log = logbook_with_model(result, test, self._tolerance(), learned, piece.time)
-        return {**columns, OF_DRAWS: result.effective_draws}, log
-
-    def _tolerance(self) -> tuple[float, ...]:
-        """Of the balances, in their units."""
-        return () if self.model.constraint_ is None else tuple(map(float, self.model.tolerances_["tol_std"]))
+        return {**columns, OF_DRAWS: result.effective_draws}, result.logbook(piece.time, test)
 
 
 def _check_balances(plant: Plant, said: Description, file: str) -> None:

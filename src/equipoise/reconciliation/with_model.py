@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from equipoise import frames
 from equipoise.equations import column_unit
 from equipoise.predictive import Predictive
+from equipoise.reconciliation import drawing
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.classical import BeforeAfter
 from equipoise.reconciliation.gross_errors import Part, Terms, gross_error_test
 from equipoise.reconciliation.hindsight import Hindsight
+from equipoise.reconciliation.logbook import Logbook, logbook_with_model
 from equipoise.reconciliation.measurements import ReconciliationError
 from equipoise.reconciliation.moves import Moves, gains
 from equipoise.reconciliation.readings import Readings, check_against, readings
@@ -25,6 +27,7 @@ from equipoise.reconciliation.significance import checked_correction, checked_le
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 LEAST_DRAWS = 20  # effective draws, below which the mixture is replaced by the Gaussian with its moments
@@ -39,6 +42,8 @@ def reconcile_with_model(
     least_draws: Any = LEAST_DRAWS,
     inputs: Sequence[str] = (),
     labels: Any = None,
+    tolerance: Sequence[float] = (),
+    sensor_std: Any = np.nan,
 ) -> ModelReconciliation:
     """What a prediction becomes when some of it is measured; see `ConstrainedBNNRegressor.reconcile`.
 
@@ -49,6 +54,7 @@ def reconcile_with_model(
         least_draws: How many effective draws there must be; 0 never replaces the mixture by a Gaussian.
         inputs: Names that the tables may have besides those of outputs.
         labels: Names of the rows.
+        tolerance, sensor_std: What the model learned of its balances and sensors, to be told of in a logbook.
     Raises: ReconciliationError, with the name of what is wrong.
     """
     if isinstance(least_draws, bool) or not isinstance(least_draws, int | float) or not least_draws >= 0:
@@ -57,14 +63,15 @@ def reconcile_with_model(
     wrap = frames.in_kind(measured, predictive.outputs) if frames.is_frame(measured) else predictive.wrap
     predictive = replace(predictive, sensor_var="model", wrap=wrap)
     check_against(given, predictive)
-    return _calculated(given, predictive, checked_level(level), float(least_draws))
+    hindsight = _in_hindsight(given, predictive, float(least_draws))
+    return ModelReconciliation(given, hindsight, checked_level(level), tuple(map(float, tolerance)), sensor_std)
 
 
-def _calculated(given: Readings, predictive: Predictive, level: float, least_draws: float) -> ModelReconciliation:
+def _in_hindsight(given: Readings, predictive: Predictive, least_draws: float) -> Hindsight:
     s = predictive.standardizer
     hindsight = Hindsight(predictive, s.outputs(given.values), np.square(given.std / s.y_std), least_draws)
-    _ = hindsight.outcome
-    return ModelReconciliation(given, hindsight, level)
+    _ = hindsight.outcome  # the network runs now, not when somebody looks
+    return hindsight
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,11 +84,15 @@ class ModelReconciliation:
         readings: What was measured.
         hindsight: The prediction and the readings together.
         level: Probability of intervals, and confidence level of tests.
+        tolerance: Standard deviations of the balances, in their units.
+        sensor_std: Those of the model's own sensors.
     """
 
     readings: Readings
     hindsight: Hindsight
     level: float
+    tolerance: tuple[float, ...] = ()
+    sensor_std: Any = np.nan
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -202,7 +213,31 @@ class ModelReconciliation:
     def without(self, names: str | Sequence[str]) -> ModelReconciliation:
         """Reconcile again without the readings of some sensors."""
         given = self.readings.without([names] if isinstance(names, str) else list(names))
-        return _calculated(given, self.hindsight.predictive, self.level, self.hindsight.least_draws)
+        return replace(
+            self,
+            readings=given,
+            hindsight=_in_hindsight(given, self.hindsight.predictive, self.hindsight.least_draws),
+        )
+
+    def logbook(self, time: Any = None, test: GrossErrorTest | None = None) -> Logbook:
+        """Alarms and suspects, one line for each output and each balance; logbooks of pieces can be added.
+
+        Args:
+            time: When each row was measured: numbers or dates; its number, from 1, if left out.
+            test: The likelihood ratio test, where it is there already.
+        """
+        test = test or self.likelihood_ratio_test()
+        return logbook_with_model(self, test, self.tolerance, self.sensor_std, time)
+
+    def plot(self, time: Any = None, sensors: int = 3) -> Figure:
+        """Draw the global test over time, and the adjustments of the sensors that are most suspect.
+
+        Args:
+            time: As for `logbook`.
+            sensors: How many.
+        Returns: A figure of matplotlib, to be saved or shown.
+        """
+        return drawing.figure(self.logbook(time), sensors)
 
     def to_frame(self) -> pd.DataFrame:
         """One line for each output: measured, predicted and reconciled with half-widths; means over the rows."""
