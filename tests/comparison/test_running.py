@@ -2,6 +2,7 @@
 
 import csv
 import pickle
+import shutil
 from dataclasses import replace
 
 import joblib
@@ -59,6 +60,10 @@ def test_a_run_writes_its_files_and_goes_on_where_it_stopped(tmp_path, monkeypat
         rows = list(csv.DictReader(file))
     assert [(row["method"], row["seed"]) for row in rows] == [(name, str(s)) for name in SOME for s in range(2)]
     assert float(rows[0]["rmse"]) == found.trials[0].scores["rmse"]
+    (copy := tmp_path / "copy").mkdir()
+    shutil.copy(tmp_path / "compare.json", copy)  # enough to go on from
+    assert len(compare(case, SOME, seeds=3, folder=copy).trials) == 9
+    assert calls[7:] == [(name, 2) for name in SOME]
 
 
 @pytest.mark.usefixtures("long_training")

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from equipoise.cases import Case, CaseError, named_case
 from equipoise.cases.case import SameTable, Table
 from equipoise.comparison.scoring import SCORES
 from equipoise.comparison.summary import Line, summarise
-from equipoise.comparison.trial import Trial, TrialResult
+from equipoise.comparison.trial import Trial, TrialResult, keep
 from equipoise.fleet import Task, run_many
 from equipoise.job import Job
 from equipoise.methods.catalogue import IMPOSITIONS, Method, methods_named
@@ -126,6 +127,8 @@ def compare(
         for method in picked
         for seed in _seeds_of(method, numbers)
     ]
+    if place is not None:
+        _unpack(place)
     facts = tuple(_facts(case, numbers[0]) for case in chosen)  # first: what is simulated is then there for all
     found = _run_all(trials, n_jobs, verbose)
     versions = {name: version(name) for name in ("equipoise", "torch", "numpy")}
@@ -177,6 +180,13 @@ def _run_all(trials: list[Trial], n_jobs: int, verbose: bool) -> list[TrialResul
     """Results in the order of the trials; each is on disk as soon as it is there."""
     named: dict[str, Task] = {f"{trial.case.name}: {trial.method.name}, seed {trial.seed}": trial for trial in trials}
     return list(run_many(named, n_jobs, verbose).values())
+
+
+def _unpack(folder: Path) -> None:
+    """Put what only compare.json holds where trials look for it: a copy of that file is enough to go on from."""
+    with suppress(CaseError):  # none yet, or one that will be written anew
+        for result in Comparison.load(folder / "compare.json").trials:
+            keep(result, folder / TRIALS, anew=False)
 
 
 def _seeds_of(method: Method, seeds: list[int]) -> list[int]:

@@ -100,12 +100,11 @@ class Trial:
 
     def _write(self, result: TrialResult) -> None:
         if self.folder is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, lambda file: file.write(result.model_dump_json(indent=1).encode()))
+            keep(result, self.folder)
 
     @property
     def _path(self) -> Path:
-        return (self.folder or Path()) / self.case.name / f"{self.method.name}-seed-{self.seed}.json"
+        return _place(self.folder or Path(), self.case.name, self.method.name, self.seed)
 
     def _fingerprint(self, split: Split) -> str:
         """Changes with the data, the balances, the options, the method and the version of torch."""
@@ -114,6 +113,18 @@ class Trial:
         said: list[Any] = [FORMAT, self.method.name, self.seed, repr(sorted(self.case.options.items()))]
         said += [repr(self.case.constraint), split.digest(), torch.__version__]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def keep(result: TrialResult, folder: Path, anew: bool = True) -> None:
+    """Write what a trial found to where it is looked for; unless `anew`, only if nothing is there."""
+    path = _place(folder, result.case, result.method, result.seed)
+    if anew or not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda file: file.write(result.model_dump_json(indent=1).encode()))
+
+
+def _place(folder: Path, case: str, method: str, seed: int) -> Path:
+    return folder / case / f"{method}-seed-{seed}.json"
 
 
 def is_number(value: float | None) -> bool:
