@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from equipoise.optimizer import Adam
+from equipoise.optimizer import Adam, clip_norm
 
 
 def weights():
@@ -59,6 +59,25 @@ def test_groups_without_any_gradient_stay_where_they_are():
     optimizer.step()
     assert torch.equal(parameters[2], weights()[2])
     assert not torch.equal(parameters[0], weights()[0])
+
+
+@pytest.mark.parametrize("max_norm", [0.3, 100.0])
+def test_gradients_are_clipped_as_torch_does_to_the_bit(max_norm):
+    ours, theirs = weights()[::2], weights()[::2]
+    for parameters in (ours, theirs):
+        for k, parameter in enumerate(parameters):
+            parameter.grad = torch.sin(parameter.detach() + k)
+    clip_norm(ours, max_norm)
+    torch.nn.utils.clip_grad_norm_(theirs, max_norm)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine.grad, other.grad)
+    assert (ours[0].grad.norm() < 0.3) == (max_norm < 1)
+
+
+def test_without_gradients_nothing_is_clipped():
+    parameters = weights()
+    clip_norm(parameters, 1.0)
+    assert [parameter.grad for parameter in parameters] == [None] * 3
 
 
 def test_torchs_compiler_is_not_imported():

@@ -1,10 +1,11 @@
 """Adam over groups of parameters that learn at different rates: torch's kernel without what torch has around it.
 
 `torch.optim.Adam` imports torch's compiler when it is made, which takes two seconds in every process that fits, and
-looks at all of its options in every step, which at the sizes of these networks takes longer than the step.
+looks at all of its options in every step, which at the sizes of these networks takes longer than the step. So does
+`clip_grad_norm_`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class Adam:
         self.param_groups = [dict(group) for group in groups]
         self.fused = fused
         self._state = {parameter: self._fresh(parameter) for parameter in self._parameters}
+        self._kinds = [self._by_kind(group["params"]) for group in self.param_groups]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -46,26 +48,23 @@ class Adam:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            moved = [parameter for parameter in group["params"] if parameter.grad is not None]
-            state = [self._state[parameter] for parameter in moved]
-            adam(
-                moved,
-                [parameter.grad for parameter in moved],
-                [mean for _, mean, _ in state],
-                [square for _, _, square in state],
-                [],
-                [step for step, _, _ in state],
-                foreach=False,
-                fused=self.fused,
-                amsgrad=False,
-                beta1=BETAS[0],
-                beta2=BETAS[1],
-                lr=group["lr"],
-                weight_decay=0.0,
-                eps=EPS,
-                maximize=False,
-            )
+        for group, kinds in zip(self.param_groups, self._kinds, strict=True):
+            for kind in kinds:
+                moved = [k for k, parameter in enumerate(kind[0]) if parameter.grad is not None]
+                if moved:
+                    chosen = kind if len(moved) == len(kind[0]) else [[part[k] for k in moved] for part in kind]
+                    self._move(group["lr"], *chosen)
+
+    def _move(self, rate: float, parameters: list, steps: list, means: list, squares: list) -> None:
+        """A step of parameters of one kind of numbers on one device."""
+        grads = [parameter.grad for parameter in parameters]
+        state: Any = parameters, grads, means, squares, [], steps
+        options: Any = {"lr": rate, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": 0.0}
+        if self.fused:
+            torch._foreach_add_(steps, 1)  # type: ignore[reportPrivateImportUsage]
+            torch._fused_adam_(*state, amsgrad=False, maximize=False, **options)  # type: ignore[reportPrivateImportUsage]
+        else:
+            adam(*state, foreach=False, fused=False, amsgrad=False, maximize=False, **options)
 
     def state_dict(self) -> dict[str, list[Tensor]]:
         """Step, running mean and running square of each parameter, in the order of the groups."""
@@ -82,6 +81,31 @@ class Adam:
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
+    def _by_kind(self, parameters: Iterable[nn.Parameter]) -> list[list[list]]:
+        """Parameters and their state, those of one kind of numbers on one device together, as the kernel wants them."""
+        kinds: dict[tuple, list] = {}
+        for parameter in parameters:
+            kinds.setdefault((parameter.dtype, parameter.device), []).append((parameter, *self._state[parameter]))
+        return [[list(part) for part in zip(*kind, strict=True)] for kind in kinds.values()]
+
     def _fresh(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor, Tensor]:
         step = torch.zeros((), device=parameter.device if self.fused else None)
         return step, torch.zeros_like(parameter), torch.zeros_like(parameter)
+
+
+@torch.no_grad()
+def clip_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
+    """Scale all gradients together so that their norm is at most `max_norm`, as `clip_grad_norm_` does, to the bit.
+
+    Example:
+        >>> weight = nn.Parameter(torch.zeros(2))
+        >>> weight.grad = torch.tensor([30.0, 40.0])
+        >>> clip_norm([weight], 5.0)
+        >>> weight.grad
+        tensor([3.0000, 4.0000])
+    """
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if grads:
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(grad) for grad in grads]))
+        if (scale := max_norm / (norm + 1e-6)) < 1.0:
+            torch._foreach_mul_(grads, scale)  # type: ignore[reportPrivateImportUsage]

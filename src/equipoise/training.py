@@ -28,7 +28,7 @@ from equipoise.checkpoint import Checkpoint, TrainingError
 from equipoise.distributed import ALONE, Group, current
 from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
-from equipoise.optimizer import Adam
+from equipoise.optimizer import Adam, clip_norm
 from equipoise.plan import PHASES, TrainingPlan, cosine, one_cycle
 from equipoise.randomness import BatchGenerator
 from equipoise.splitting import split_residuals
@@ -197,7 +197,7 @@ class _Run:
             raise TrainingError(self._not_finite(float(loss)))
         if self.progress.phase == "noise":
             self.model.network.hold_means()
-        torch.nn.utils.clip_grad_norm_(self.model.network.parameters(), self.plan.max_grad_norm)
+        clip_norm(self.model.network.parameters(), self.plan.max_grad_norm)
         self.optimizer.step()
         return loss
 
