@@ -78,3 +78,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "  equipoise and its tools"
 	@$(PIP) --editable ".[dev]"
 	@touch $@
+	@echo "Done. For the command 'equipoise' in this shell: . $(BIN)/activate"

@@ -486,7 +486,7 @@ def test_a_biased_balance_is_noted_with_its_size_and_unit():
     assert table["biased"].tolist() == [True, True, False]
     notes = [note.split("; the data scatter")[0] for note in table["note"]]
     assert notes == [
-        "biased by 0.25 ± 0.01 V",
+        "biased by 0.25 ± 0.02 V",
         "biased: residual changes by 0.75 W per sd of 'load'",
         "",
     ]
@@ -502,7 +502,7 @@ def test_two_remarks_on_one_balance_stand_side_by_side():
     remarks = last["note"].split("; ")
     assert remarks[:2] == [
         f"tolerance not separable from sensor noise: only both together are known, {last['noise_std']:.3g}",
-        "biased by 10 ± 0.1",
+        "biased by 10 ± 0.2",
     ]
 
 

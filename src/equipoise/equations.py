@@ -145,9 +145,11 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
         >>> did_you_mean("zzz", ["a", "b"])
         "Known: 'a' and 'b'."
     """
-    spellings = {key.casefold(): full for full in known for key in (full, column_symbol(full))}
-    close = difflib.get_close_matches(name[:200].casefold(), spellings, n=3)
-    found = dict.fromkeys(spellings[key] for key in close)
+    spellings: dict[str, list[str]] = {}
+    for full in known:
+        spellings.setdefault(column_symbol(full).casefold(), []).append(full)
+    close = difflib.get_close_matches(column_symbol(name[:200]).casefold(), spellings, n=3)
+    found = dict.fromkeys(full for symbol in close for full in spellings[symbol])
     return f"Did you mean {' or '.join(map(repr, found))}?" if found else f"Known: {quoted_list(known)}."
 
 

@@ -23,6 +23,7 @@ from equipoise.tolerance import GaussianOffset, LogNormalVariance, log_normal_mo
 from equipoise.verdict import Lesson, Residual, verdict
 
 Array = NDArray[np.float64]
+HALF_WIDTH = 1.959964  # of a 95 % interval, in standard errors: what ± means wherever it is shown
 LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost
 LESSON_DRAWS = 4
 MOST_ROWS = 100_000  # that averages over rows are taken of, evenly spaced
@@ -283,7 +284,7 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
     if record["kind"] == "learned" and record["noise_std"] < 0.5 * record["tol_std"]:
         notes.append("the balance hardly acts: its tolerance is wider than the network's own spread")
     if residual.mean_is_biased:
-        notes.append(f"biased by {residual.mean:.3g} ± {residual.se:.2g}{unit}")
+        notes.append(f"biased by {residual.mean:.3g} ± {HALF_WIDTH * residual.se:.2g}{unit}")
     elif record["biased"]:
         notes.append(f"biased: residual changes by {residual.input_slope:.3g}{unit} per sd of '{residual.input}'")
     scatter, explained = residual.std, record["noise_std"]

@@ -141,6 +141,14 @@ def test_a_table_in_which_nothing_was_measured_has_no_density(fitted, folder, ca
     assert "Joint negative log density: – nats per row." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", [[], ["--samples", "2"]])
+def test_a_prediction_is_not_taken_for_measurements(fitted, folder, refused, options):
+    assert main(["predict", str(fitted), "cell.csv", "-o", "out.csv", *options]) == 0
+    for command in ("evaluate", "report"):
+        told = refused(command, fitted, "out.csv")
+        assert "'out.csv' must hold what was measured, but got a prediction: 'Voltage [V]' beside" in told
+
+
 def test_a_table_without_an_output_is_refused(fitted, folder, refused):
     handmade_table.write(folder, rows().drop(columns="Loss [V]"))
     assert "'cell.csv' must have the columns asked for, but got none called 'Loss [V]'" in refused(

@@ -98,6 +98,12 @@ def test_the_summary_tells_the_fit_of_held_out_rows_and_the_tolerances(folder, c
     assert "Written: model.safetensors, model.run.jsonl" in out
 
 
+def test_a_first_look_does_not_replace_a_whole_fit(fitted, folder, refused):
+    whole = (folder / "whole.safetensors").write_bytes(fitted.read_bytes())
+    assert "--quick must not replace a whole fit" in refused("fit", "cell.toml", "--quick", "-o", "whole.safetensors")
+    assert (folder / "whole.safetensors").stat().st_size == whole
+
+
 def test_the_seed_of_the_command_line_takes_the_place_of_the_jobs(folder, whole):
     assert main(["fit", "cell.toml", "--seed", "3", "-o", "seeded.safetensors"]) == 0
     handmade_table.write(folder, job=f"{JOB}seed = 3\n")

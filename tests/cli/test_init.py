@@ -79,6 +79,17 @@ def test_text_and_empty_columns_are_said_to_be_so(folder):
     ]
 
 
+def test_a_cell_that_makes_a_column_text_is_told(folder, capsys):
+    table = cell(30).astype(object)
+    table.loc[4, "OCV [V]"] = "Bad Input"
+    table["operator"] = "Ann"
+    table.to_csv("bad.csv", index=False)
+    assert main(["init", "bad.csv"]) == 0
+    err = capsys.readouterr().err
+    assert "note: 'OCV [V]' is taken for text: Column 'OCV [V]' must hold numbers, but got 'Bad Input' in line 6" in err
+    assert "operator" not in err
+
+
 def test_a_job_file_that_is_there_is_replaced_only_by_force(folder, refused):
     assert "'cell.toml' is there already. Give another name with -o, or --force" in refused("init", "cell.csv")
     assert main(["init", "cell.csv", "--force"]) == 0

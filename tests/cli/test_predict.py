@@ -297,7 +297,7 @@ def test_the_table_that_is_read_is_not_overwritten(fitted, folder, refused, data
         (["-o", "out.csv", "--level", "0.9999999999999999"], "must leave a probability of 1e-12 at least outside"),
         (["-o", "out.csv", "--samples", "2", "--ledger"], "--ledger must go without --samples, but got both"),
         (["-o", "out.xlsx"], "The name of a table must end in .csv, .tsv, .txt"),
-        (["-o", "nowhere/out.csv"], "'nowhere/out.csv' must be writable, but got: No such file or directory"),
+        (["-o", "nowhere/out.csv"], "The folder of 'out.csv' must exist, but got 'nowhere'"),
         (["-o", "."], "--output must not be the folder of what is read, but got '.', where 'cell.csv' is"),
     ],
 )

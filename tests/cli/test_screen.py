@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import sys
 
 import numpy as np
@@ -26,6 +27,21 @@ def test_a_wide_table_keeps_its_lines_whole_when_it_is_piped(capsys):
     names = [f"a column called {j}" for j in range(8)]
     screen.table("Wide", names, [names])
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()].count(" ".join(names)) == 2
+
+
+def test_a_narrow_terminal_gets_the_columns_that_it_has_no_room_for_below_with_the_names_again(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    names = [f"column {j}" for j in range(7)]
+    screen.table("Wide", ["meter", *names], [["feed [kg/s]", *(f"{j}.2345" for j in range(7))]])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert [line.split() for line in lines if "feed" in line] == [
+        ["feed", "[kg/s]", "0.2345", "1.2345"],
+        ["feed", "[kg/s]", "2.2345", "3.2345"],
+        ["feed", "[kg/s]", "4.2345", "5.2345"],
+        ["feed", "[kg/s]", "6.2345"],
+    ]
 
 
 def test_sentences_go_to_standard_output_remarks_and_problems_to_standard_error(capsys):

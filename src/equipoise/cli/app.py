@@ -21,6 +21,7 @@ app = typer.Typer(
     epilog="A first model: equipoise init data.csv, edit data.toml, then check, fit, predict and report. "
     "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 130 interrupted, "
     "141 nobody read on, 143 terminated.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

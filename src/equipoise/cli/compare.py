@@ -75,6 +75,7 @@ def run(
         say(f"Interrupted. Finished fits are kept. Go on with: {again}")
         raise
     show(found)
+    say("* the best of a column, or within two standard errors of it; errors in standard deviations of the outputs.")
     if quick:
         remark("--quick is for a first look; compare without it for results.")
     say(f"Written: {output / 'compare.md'}, and compare.json, compare.csv and figures beside it.")

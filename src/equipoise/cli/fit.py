@@ -8,7 +8,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,6 +69,8 @@ def _fit(
     described = job_to_learn(job)
     check_output(files.target, job, described.data)
     files.check(resume, anew)
+    if quick:
+        _keep_whole_fit(files.target)
     rows = rows_of_job(described)
     _check_rows(described, rows)
     for warning in diagnosis_of(described, rows).warnings:
@@ -86,6 +88,16 @@ def _fit(
     artifact.save(model, files.target, job=described.text, notes=notes | _flat(scores))
     files.finish(model)
     _summarise(model, scores, files, seconds, quick)
+
+
+def _keep_whole_fit(target: Path) -> None:
+    """Raise if a first look would take the place of a model that was fitted without --quick."""
+    from equipoise.description import ArtifactError, describe
+
+    with suppress(ArtifactError):  # none there, or nothing that could be lost
+        if describe(target).notes.get("quick") is False:
+            rule = f"--quick must not replace a whole fit, but got '{target}'"
+            raise FileExistsError(f"{rule}. Give another name with -o, or fit without --quick.")
 
 
 def _check_rows(job: Job, rows: RowsOfTable) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from equipoise.diagnosis import Proposal
 
-Columns = Annotated[list[str], typer.Option(help="Column of this kind; repeat it, or separate several by commas.")]
+MOSTLY = 0.5  # of its cells are numbers: a column that was meant to hold them
+SEVERAL = "repeat it, or separate several by commas."
 
 
 def run(
@@ -24,9 +25,9 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The job file; beside the table by default.")
     ] = None,
-    inputs: Columns = [],  # noqa: B006
-    outputs: Columns = [],  # noqa: B006
-    known: Columns = [],  # noqa: B006
+    inputs: Annotated[list[str], typer.Option(help=f"Column that the network sees; {SEVERAL}")] = [],  # noqa: B006
+    outputs: Annotated[list[str], typer.Option(help=f"Column that it predicts; {SEVERAL}")] = [],  # noqa: B006
+    known: Annotated[list[str], typer.Option(help=f"Column that enters balances, but not the network; {SEVERAL}")] = [],  # noqa: B006
     force: Annotated[bool, typer.Option("--force", help="Replace a job file that is there.")] = False,
 ) -> None:
     """Write a commented job file for a table, with balances found in the data.
@@ -47,6 +48,7 @@ def run(
     chosen = {
         place: _split(said, names) for place, said in (("inputs", inputs), ("outputs", outputs), ("known", known))
     }
+    _tell_of_texts(table, data)
     found = _found(table, chosen["outputs"])
     proposals = [(f"balance {i}", each.equation, _residual(each)) for i, each in enumerate(found, 1)]
     ranges = {str(name): _range(column) for name, column in table.items()}
@@ -77,6 +79,24 @@ def _found(table: pd.DataFrame, outputs: tuple[str, ...]) -> list[Proposal]:
     for warning in caught:
         remark(str(warning.message))
     return found
+
+
+def _tell_of_texts(table: pd.DataFrame, path: Path) -> None:
+    """A remark on each column that would hold numbers but for a few cells: in no balance can it be found."""
+    import numpy as np
+    import pandas as pd
+
+    from equipoise import tables
+
+    for name, column in table.items():
+        if column.dtype.kind == "f":
+            continue
+        read = np.asarray(pd.to_numeric(column, errors="coerce"), dtype=float)
+        if np.isfinite(read).mean() > MOSTLY:
+            try:
+                tables.numbers(table, [str(name)], path, missing_ok=True)
+            except tables.TableError as error:
+                remark(f"{name!r} is taken for text: {error}")
 
 
 def _residual(found: Proposal) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,10 +105,12 @@ def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -
 def _page(log: Logbook, measured: MeasuredTable) -> bytes:
     from equipoise.report.page import render
     from equipoise.report.plant_page import plant_page
+    from equipoise.tables.places import noun, places
 
     notes = {"table": measured.path.name, "job file": measured.plant.file}
     title = f"{measured.path.stem}: measured and reconciled"
-    return render(plant_page(log, title=title, job=measured.plant.text, notes=notes)).encode()
+    lines = partial(places, path=measured.path) if noun(measured.path) == "line" else None
+    return render(plant_page(log, title=title, job=measured.plant.text, notes=notes, lines=lines)).encode()
 
 
 # --- What is shown ----------------------------------------------------------------------------------------------------

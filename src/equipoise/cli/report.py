@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ def run(
     from equipoise.cli.device import check_device
     from equipoise.cli.rows import check_output, placed, rows_for_model
     from equipoise.report import findings, render, report
+    from equipoise.tables.places import noun, places
 
     target = output or model.with_suffix(".html")
     check_output(target, model, data)
@@ -37,7 +39,8 @@ def run(
     with placed(data):
         found = findings(loaded, rows.X, rows.Y, progress=is_watched())
     notes = {"model file": model.name, "table": data.name, **{f"trained on: {k}": v for k, v in _trained(described)}}
-    page = report(found, title=title or f"{model.stem}: what was learned", job=described.job, notes=notes)
+    lines = partial(places, path=data) if noun(data) == "line" else None
+    page = report(found, title=title or f"{model.stem}: what was learned", job=described.job, notes=notes, lines=lines)
     text = render(page)
     artifact.write(target, lambda file: file.write(text.encode()))
     say(f"{target}: {len(text.encode()) / 1e6:.1f} MB")

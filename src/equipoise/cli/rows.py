@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,12 +45,27 @@ def job_to_learn(path: Path) -> Job:
     try:
         return Job.load(path)
     except JobError as error:
+        _check_columns(path)
         try:
             Plant.load(path)
         except JobError:
             raise error from None
         line = shlex.join(["equipoise", "reconcile", str(path)])
         raise JobError(f"{error} If it is the job of a plant, use: {line}") from error
+
+
+def _check_columns(path: Path) -> None:
+    """Raise if a job's columns are not in its table: then what else is wrong with it may come from that."""
+    from equipoise.job import Job, JobError
+    from equipoise.tables import TableError, header
+
+    try:
+        said = tomllib.loads(path.read_text("utf-8-sig"))
+        job = Job(**{key: said[key] for key in ("data", "inputs", "outputs", "known") if key in said})
+        job._file, names = path.name, header(path.parent / job.data)
+    except (OSError, ValueError, TypeError, JobError, TableError):
+        return
+    job.check_header(names)
 
 
 def rows_of_job(job: Job) -> RowsOfTable:
@@ -76,9 +92,21 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path) -> RowsOfTable:
     from equipoise.report.evidence import input_names
 
     inputs, outputs = input_names(model), model.output_names_
+    _refuse_prediction(path, outputs)
     table = tables.read(path, [*inputs, *outputs])
     X, Y = _frame(table, inputs, path, missing_ok=False), _frame(table, outputs, path, missing_ok=True)
     return RowsOfTable(in_kind(model, X), in_kind(model, Y), {})
+
+
+def _refuse_prediction(path: Path, outputs: Sequence[str]) -> None:
+    """Raise if a table was written by `predict`: what has the name of an output there was never measured."""
+    from equipoise import tables
+
+    names = {*tables.header(path)}
+    for name in outputs:
+        if name in names and f"{name} measured" in names and not names.isdisjoint({f"{name} std", "draw"}):
+            rule = f"'{path.name}' must hold what was measured, but got a prediction: {name!r} beside '{name} measured'"
+            raise tables.TableError(f"{rule}. Give the table that it was made from.")
 
 
 @contextmanager

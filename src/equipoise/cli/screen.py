@@ -12,21 +12,43 @@ PIPED_WIDTH = 160
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """Show a table; all but the first `left` columns are aligned to the right."""
+    """Show a table; all but the first `left` columns are aligned to the right.
+
+    What a narrow terminal has no room for follows below, beside the first column again.
+    """
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=title, box=SIMPLE, title_justify="left", pad_edge=False)
-    for i, name in enumerate(header):
-        shown.add_column(Text(name), justify="left" if i < left else "right", overflow="fold")
-    for row in rows:
-        shown.add_row(*map(Text, row))
     console = _console()
     sys.stdout.flush()  # where nobody reads on, rich itself would end the process, also for what was said before
-    with console.capture() as drawn:
-        console.print(shown)
-    print(drawn.get(), end="")
+    for columns in _side_by_side([header, *rows], console.width if sys.stdout.isatty() else sys.maxsize):
+        shown = Table(title=title, box=SIMPLE, title_justify="left", pad_edge=False)
+        for i in columns:
+            shown.add_column(Text(header[i]), justify="left" if i < left else "right", overflow="fold")
+        for row in rows:
+            shown.add_row(*(Text(row[i]) for i in columns))
+        with console.capture() as drawn:
+            console.print(shown)
+        print("\n".join(line.rstrip() for line in drawn.get().split("\n")), end="")
+
+
+def _side_by_side(lines: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Which columns of a table to show together, so that they are no wider than `width`, as far as that can be.
+
+    Example:
+        >>> lines = [["name", "first", "second"], ["a", "1.00", "2.00"]]
+        >>> _side_by_side(lines, 80), _side_by_side(lines, 16)
+        ([[0, 1, 2]], [[0, 1], [0, 2]])
+    """
+    gap = 3
+    widths = [max(map(len, column)) + gap for column in zip(*lines, strict=True)]
+    parts = [[0]]
+    for i in range(1, len(widths)):
+        if len(parts[-1]) > 1 and sum(widths[j] for j in [*parts[-1], i]) > width:
+            parts.append([0])
+        parts[-1].append(i)
+    return parts
 
 
 def say(text: str) -> None:

@@ -63,7 +63,7 @@ def _show(result: TuningResult) -> None:
     names = list(result.parameters)
     records = result.trials.head(SHOWN).to_dict("records")
     lines = [[str(r["state"]), number(r["value"], 5), *(str(_short(r.get(name))) for name in names)] for r in records]
-    table(f"The best of {len(result.trials)} trials", ["state", "NLL per row", *names], lines)
+    table(f"The best of {len(result.trials)} trials", ["state", "NLL per row, scaled", *names], lines)
     say("Put this into the job file:\n\n[model]")
     for name, value in result.parameters.items():
         say(f"{name} = {json.dumps(_short(value))}")

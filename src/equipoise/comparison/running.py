@@ -22,6 +22,7 @@ from equipoise.comparison.summary import Line, summarise
 from equipoise.comparison.trial import Trial, TrialResult, keep
 from equipoise.fleet import Task, run_many
 from equipoise.job import Job
+from equipoise.job.jobfile import TABLE
 from equipoise.methods.catalogue import IMPOSITIONS, Method, methods_named
 
 TRIALS = "trials"
@@ -144,7 +145,7 @@ def as_case(case: Any, folder: str | os.PathLike | None = None) -> Case:
     """A case as it is, by the name of one that comes with the package, or from a job file and its table."""
     if isinstance(case, Case):
         return case
-    if isinstance(case, str) and not case.endswith(".toml"):
+    if isinstance(case, str) and not case.endswith(".toml") and not TABLE.search(case):
         return named_case(case, None if folder is None else Path(folder) / "cache")
     from equipoise import tables
 

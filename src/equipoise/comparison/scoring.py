@@ -23,19 +23,19 @@ DRAWS = 100  # of whole output vectors, whose residuals are looked at
 
 # What is measured, in words; outputs are normalised by the standard deviations of those that were fitted to.
 SCORES = {
-    "rmse": "RMSE against what was measured, mean over outputs",
-    "rmse_true": "RMSE against the truth, where it is known",
-    "crps": "continuous ranked probability score, mean over outputs",
+    "rmse": "RMSE against what was measured, in standard deviations of each output, mean over outputs",
+    "rmse_true": "the same against the truth, where it is known",
+    "crps": "continuous ranked probability score, likewise",
     "energy_score": "energy score of whole rows",
     "joint_nll": "negative log density of whole rows, in nats per row; none where draws obey and measurements do not",
     "coverage": "share of measured values inside their 95 % intervals",
-    "width": "width of the 95 % intervals",
+    "width": "width of the 95 % intervals, in standard deviations of each output",
     "calibration_error": "mean distance between nominal and actual coverage, over ten levels",
     "residual_of_mean": "mean residual of the predicted mean, in units of the balance's scale",
     "residual_of_draws": "mean residual of draws of the true values",
     "worst_draw": "largest residual of a draw",
     "fit_seconds": "training time in s of one core",
-    "row_seconds": "time for mean and standard deviation of one row in s of one core",
+    "row_seconds": "time for mean and standard deviation of one row, of one core",
     "parameters": "how many numbers were trained",
 }
 LOWER_IS_BETTER = ("rmse", "rmse_true", "crps", "energy_score", "joint_nll", "calibration_error")

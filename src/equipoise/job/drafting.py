@@ -36,7 +36,8 @@ _SENSORS = """
 """
 _TOLERANCES = """
 # How far a balance may be missed: 0 (exact), a standard deviation in its own unit, "learn", or "learn" with what is
-# believed beforehand, such as { median = 0.01, factor = 3.0 }: 0.01, give or take a factor of 3.
+# believed beforehand, such as { median = 0.01, factor = 3.0 }: 0.01, give or take a factor of 3. What is left out is
+# learned by 'fit', and exact for 'reconcile', which learns nothing.
 # [tolerances]
 """
 _MODEL = """

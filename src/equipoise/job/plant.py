@@ -49,7 +49,8 @@ def _spoken_accuracy(value: Any) -> float | str:
         if not all(map(math.isfinite, Accuracy.of(value) or ())):
             raise ValueError("must be finite")
         return value
-    raise ValueError("must be a standard deviation ≥ 0, a share of the reading ('1 %' or '1 % + 0.05') or 'learn'")
+    rule = "must be a standard deviation ≥ 0, a share of the reading ('1 %' or '1 % + 0.05')"
+    raise ValueError(f"{rule} or, with a model, 'learn'")
 
 
 class Plant(Job):

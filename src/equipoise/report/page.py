@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -180,6 +180,29 @@ def markdown(page: Page) -> str:
         parts += [_escaped(note) for note in section.notes]
         parts += [listing.to_markdown() for listing in section.listings]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+Lines = Callable[[Sequence[int]], Sequence[int]]
+
+
+def rows_in_words(rows: Sequence[int], lines: Lines | None) -> tuple[str, str, list[str]]:
+    """What rows of a table are called, how they are counted, and their numbers.
+
+    Args:
+        rows: Counted from 0.
+        lines: Where they stand in a text file, if they do.
+
+    Example:
+        >>> rows_in_words([4, 0], None)
+        ('row', 'counted from 1 without the header', ['5', '1'])
+        >>> rows_in_words([4], lambda rows: [row + 2 for row in rows])
+        ('line', 'by their line in the table, the header being line 1', ['6'])
+    """
+    if lines is None:
+        return "row", "counted from 1 without the header", [f"{row + 1:,}" for row in rows]
+    return "line", "by their line in the table, the header being line 1", [f"{line:,}" for line in lines(rows)]
 
 
 # --- Numbers ----------------------------------------------------------------------------------------------------------

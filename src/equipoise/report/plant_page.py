@@ -11,7 +11,18 @@ from equipoise.reconciliation import Candidate, Incident, Logbook, drawing, verd
 from equipoise.reconciliation.judgement import more_than_chance, standing_out
 from equipoise.reconciliation.significance import half_width
 from equipoise.report import charts
-from equipoise.report.page import Figure, Listing, Page, Section, Table, number, plus_minus, with_unit
+from equipoise.report.page import (
+    Figure,
+    Lines,
+    Listing,
+    Page,
+    Section,
+    Table,
+    number,
+    plus_minus,
+    rows_in_words,
+    with_unit,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -19,7 +30,14 @@ if TYPE_CHECKING:
 DRAWN = 4  # sensors over time
 
 
-def plant_page(log: Logbook, *, title: str, job: str | None = None, notes: Mapping[str, Any] | None = None) -> Page:
+def plant_page(
+    log: Logbook,
+    *,
+    title: str,
+    job: str | None = None,
+    notes: Mapping[str, Any] | None = None,
+    lines: Lines | None = None,
+) -> Page:
     """The report, to be written by `equipoise.report.page.render`.
 
     Args:
@@ -27,9 +45,10 @@ def plant_page(log: Logbook, *, title: str, job: str | None = None, notes: Mappi
         title: The heading.
         job: Text of the job file, if there was one.
         notes: More that is worth knowing to do it again, by name, such as the data's file.
+        lines: Where rows, counted from 0, stand in the data's file; they are counted from 1 if nobody knows.
     """
     parts = [_over_time(log), _variables(log), _balances(log)]
-    parts += [_worst(log)] if log.tally.worst.incidents else []
+    parts += [_worst(log, lines)] if log.tally.worst.incidents else []
     return Page(title, _lead(log), [*parts, _again(log, job, notes or {})])
 
 
@@ -183,10 +202,13 @@ def _with_half_width(value: float, half: float) -> str:
     return f"{number(value, 4)} ± {number(half, 2)}" if half == half else number(value, 4)
 
 
-def _worst(log: Logbook) -> Section:
-    header = ["row", "time", "statistic", "threshold", "suspect", "error"]
-    rows = [_incident(incident, half_width(log.level)) for incident in log.tally.worst.incidents]
-    caption = "Rows that miss the threshold of the global test by most, counted from 1 without the header; "
+def _worst(log: Logbook, lines: Lines | None) -> Section:
+    incidents = log.tally.worst.incidents
+    noun, counted, places = rows_in_words([incident.row for incident in incidents], lines)
+    header = [noun, "time", "statistic", "threshold", "suspect", "error"]
+    told = (_incident(incident, half_width(log.level)) for incident in incidents)
+    rows = [[place, *others] for place, others in zip(places, told, strict=True)]
+    caption = f"Rows that miss the threshold of the global test by most, {counted}; "
     caption += f"errors ± half of their {100 * log.level:g} % interval."
     text = "The suspect explains such a row best if only one thing is wrong with it; look at its neighbours in time."
     return Section("Worst rows", text, [Table(caption, header, rows, (0, 2, 3))])
@@ -198,7 +220,7 @@ def _incident(incident: Incident, factor: float) -> list[str]:
     when = "–" if incident.time is None else str(incident.time).replace("T", " ").removesuffix(".000000000")
     error = f"{plus_minus(incident.size, factor * incident.size_std)}{unit}" if found else "–"
     numbers = (number(value, 4) for value in (incident.statistic, incident.threshold))
-    return [f"{incident.row + 1:,}", when, *numbers, f"{found.kind} {found.name}" if found else "–", error]
+    return [when, *numbers, f"{found.kind} {found.name}" if found else "–", error]
 
 
 def _again(log: Logbook, job: str | None, notes: Mapping[str, Any]) -> Section:

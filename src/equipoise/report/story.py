@@ -7,7 +7,7 @@ from equipoise.report import balance_figures, output_figures, sentences
 from equipoise.report.closure import DATA, DRAWS
 from equipoise.report.confidence import Trust
 from equipoise.report.evidence import Findings
-from equipoise.report.page import Listing, Page, Section, Table, number, plus_minus, with_unit
+from equipoise.report.page import Lines, Listing, Page, Section, Table, number, plus_minus, rows_in_words, with_unit
 from equipoise.report.sentences import LEVEL, calibrated
 
 TABLE_LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -26,7 +26,14 @@ CITATION = """\
 }}"""
 
 
-def report(findings: Findings, *, title: str, job: str | None = None, notes: Mapping[str, Any] | None = None) -> Page:
+def report(
+    findings: Findings,
+    *,
+    title: str,
+    job: str | None = None,
+    notes: Mapping[str, Any] | None = None,
+    lines: Lines | None = None,
+) -> Page:
     """The report, to be written by `equipoise.report.page.render`.
 
     Args:
@@ -34,13 +41,14 @@ def report(findings: Findings, *, title: str, job: str | None = None, notes: Map
         title: The heading.
         job: Text of the job file that the model was fitted with, if there was one.
         notes: More that is worth knowing to do it again, by name, such as the data's file.
+        lines: Where rows, counted from 0, stand in the data's file; they are counted from 1 if nobody knows.
     """
     f = findings
     parts = [_outputs(f), _predictions(f), _calibration(f)]
     parts += [_closures(f), _trust(f)] if f.closures else []
     parts += [_ledger(f)]
     parts += [_purchases(f)] if f.closures else []
-    parts += [_worst(f), _training(f), _again(f, job, notes or {})]
+    parts += [_worst(f, lines), _training(f), _again(f, job, notes or {})]
     return Page(title, sentences.summary(f), parts)
 
 
@@ -221,22 +229,23 @@ def _purchases(f: Findings) -> Section:
 # --- Rows, training, and doing it again -------------------------------------------------------------------------------
 
 
-def _worst(f: Findings) -> Section:
+def _worst(f: Findings, lines: Lines | None) -> Section:
     names = (f.inputs + f.known)[:SHOWN_INPUTS]
-    header = ["row", "output", "measured", "predicted", "deviation", *names]
+    noun, counted, places = rows_in_words([outlier.row for outlier in f.outliers.worst], lines)
+    header = [noun, "output", "measured", "predicted", "deviation", *names]
     rows = [
         [
-            f"{outlier.row + 1:,}",
+            place,
             outlier.output,
             with_unit(outlier.measured, outlier.unit, 4),
             plus_minus(outlier.predicted, outlier.std),
             f"{number(outlier.z, 2)} sd",
             *(number(value, 4) for value in outlier.x[:SHOWN_INPUTS]),
         ]
-        for outlier in f.outliers.worst
+        for place, outlier in zip(places, f.outliers.worst, strict=True)
     ]
     caption = (
-        "Rows with the largest deviation, counted from 1 without the header; the deviation is measured minus predicted "
+        f"Rows with the largest deviation, {counted}; the deviation is measured minus predicted "
         "in predicted standard deviations."
     )
     hidden = len(f.inputs + f.known) - len(names)

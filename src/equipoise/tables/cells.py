@@ -94,8 +94,9 @@ def _checked(column: pd.Series, path: Path, decimal: str, missing_ok: bool) -> A
         raise (_too_large if np.isfinite(values[place]) else _not_a_number)(column, place, path, decimal)
     if (missing := np.isnan(values)).any() and not missing_ok:
         where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
-        rule = f"Column {column.name!r} must hold a number in every row"
-        raise TableError(f"{rule}, but got none {where} of '{path.name}'. Fill it in, or drop it.")
+        rule, others = f"Column {column.name!r} must hold a number in every row", int(missing.sum()) - 1
+        more = f", nor in {others} more below" if others and not missing.all() else ""
+        raise TableError(f"{rule}, but got none {where} of '{path.name}'{more}. Fill it in, or drop it.")
     return values
 
 
@@ -125,13 +126,13 @@ def _advice(cell: str, decimal: str) -> str:
         >>> _advice("1,000", ".")
         'Write it without separators of thousands, and decimals with a point.'
         >>> _advice("1,5", ".")
-        'Write decimals with a point, as in the rest of the file.'
+        'Write decimals with a point in all of the file.'
     """
     sign, thousands = ("comma", r"\.") if decimal == "," else ("point", ",")
     if re.fullmatch(rf"[+-]?[0-9]{{1,3}}(?:{thousands}[0-9]{{3}})+(?:{re.escape(decimal)}[0-9]*)?", cell):
         return f"Write it without separators of thousands, and decimals with a {sign}."
     if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
-        return f"Write decimals with a {sign}, as in the rest of the file."
+        return f"Write decimals with a {sign} in all of the file."
     return "Correct it; where an output was not measured, leave the cell empty."
 
 

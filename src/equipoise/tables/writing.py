@@ -51,6 +51,9 @@ class TableWriter:
         self._open = ExitStack()
 
     def __enter__(self) -> TableWriter:
+        if not self.path.parent.is_dir():
+            rule = f"The folder of '{self.path.name}' must exist, but got '{self.path.parent}'"
+            raise TableError(f"{rule}. Make it first.")
         if self.path.is_dir():
             raise TableError(f"A table must be written to a file, but got the folder '{self.path}'. Give a file name.")
         try:
