@@ -35,6 +35,8 @@ compare: $(STAMP) ## every rival method on the battery and five other cases (hou
 	@$(BIN)/equipoise compare tank flash biased hierarchy few --seeds 3 --workers 2 -o runs/compare-cases
 	@$(BIN)/python -m equipoise.comparison runs/compare-battery/compare.json runs/compare-cases/compare.json \
 	  --reading docs/comparison-reading.md -o docs/comparison.md
+	@mkdir -p docs/results
+	@for name in battery cases; do cp runs/compare-$$name/compare.json docs/results/compare-$$name.json; done
 
 compare-small: $(STAMP) ## the same in miniature: few epochs, one case; the numbers mean nothing
 	@$(BIN)/equipoise compare few --quick --seeds 2 -o runs/compare-small
