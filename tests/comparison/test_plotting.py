@@ -1,5 +1,6 @@
 """The figure has one mark and one name per method, and ours stands out."""
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 
@@ -32,8 +33,18 @@ def test_every_method_has_a_numbered_mark():
 def test_axes_are_labelled_in_plain_text():
     drawn = figure(comparison(METHODS), "line")
     assert "mathdefault" not in drawn
-    assert "10⁻¹⁶" in drawn
+    assert "draws obey to rounding" in drawn
+    assert ">0.1<" in drawn  # of the residual that is none of rounding
     assert "CRPS" in drawn
+
+
+def test_numbers_of_methods_that_score_alike_do_not_stand_on_each_other():
+    alike = {f"{inference}+none": {"residual_of_draws": 0.3} for inference in ("vi", "dropout", "ensemble", "laplace")}
+    trials = [TrialResult(case="line", method=name, seed=0, scores={"crps": 0.1, **r}) for name, r in alike.items()]
+    drawn = figure(Comparison(trials=tuple(trials), lines=tuple(summarise(trials))), "line")
+    heights = sorted(float(y) for y in re.findall(r' y="([\d.]+)"[^>]*>[1-4]</text>', drawn))
+    assert len(heights) == 4
+    assert all(high - low > 7 for low, high in itertools.pairwise(heights))
 
 
 def test_a_case_without_results_is_an_empty_drawing():

@@ -10,10 +10,14 @@ from equipoise.methods.catalogue import OURS
 from equipoise.report.charts import BLUE, ORANGE, QUIET, STYLE, powers_of_ten
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from equipoise.comparison.running import Comparison
     from equipoise.comparison.summary import Line
 
-LEAST = 1e-16  # residuals below it are drawn here
+ROUNDING = 1e-12  # residuals below it are rounding: such methods stand in a panel of their own, side by side
+AIR = 3.0  # to the left and right, as a factor: methods that miss alike are not spread over the whole panel
+APART = (13.0, 8.5)  # points between numbers, along and up
 
 
 def figure(result: Comparison, case: str) -> str:
@@ -22,27 +26,65 @@ def figure(result: Comparison, case: str) -> str:
     from matplotlib.figure import Figure
 
     lines = [line for line in result.of_case(case) if is_number(line.cells["crps"].mean)]
+    exact = sorted((line for line in lines if _residual(line) < ROUNDING), key=lambda line: line.cells["crps"].mean)
     with mpl.rc_context(STYLE):
         canvas = Figure(figsize=(7.2, 4.2), layout="constrained")
-        axes = canvas.subplots()
-        axes.set_xscale("log")
-        powers_of_ten(axes.xaxis)
-        axes.set_xlabel("mean residual of draws, in units of the balance's scale")
-        axes.set_ylabel("CRPS, in standard deviations of the outputs")
+        left, right = canvas.subplots(1, 2, sharey=True, width_ratios=[1, 2])
+        _label(left, right)
+        marks = []
         for number, line in enumerate(lines, 1):
-            _mark(axes, number, line)
+            axes, x = (left, exact.index(line)) if line in exact else (right, _residual(line))
+            marks.append((_mark(axes, number, line, x), str(number)))
         if lines:
-            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2, fontsize=7.5)
+            right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2, fontsize=7.5)
+            left.set_xlim(-0.7, max(len(exact), 1) + 0.2)
+        if missing := [_residual(line) for line in lines if line not in exact]:
+            right.set_xlim(min(missing) / AIR, max(missing) * AIR)
+        canvas.draw_without_rendering()  # so that places on the page are known
+        _number(marks)
         text = io.StringIO()
         canvas.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
 
 
-def _mark(axes, number: int, line: Line) -> None:
-    crps, residual = line.cells["crps"], line.cells["residual_of_draws"]
-    x = max(residual.mean, LEAST)
-    colour = ORANGE if line.method == OURS else BLUE if crps.near_best else QUIET
+def _residual(line: Line) -> float:
+    return line.cells["residual_of_draws"].mean
+
+
+def _label(left: Axes, right: Axes) -> None:
+    from matplotlib.ticker import LogLocator
+
+    left.set(xticks=[], xlabel="draws obey to rounding", ylabel="CRPS, in standard deviations of the outputs")
+    left.set_yscale("log")
+    powers_of_ten(left.yaxis, steps=(1.0, 2.0, 5.0))
+    right.set_xscale("log")
+    powers_of_ten(right.xaxis)
+    right.xaxis.set_major_locator(LogLocator(numticks=6))
+    right.set_xlabel("mean residual of draws, in units of the balance's scale")
+
+
+def _mark(axes: Axes, number: int, line: Line, x: float) -> tuple[Axes, float, float]:
+    crps = line.cells["crps"]
+    colour = ORANGE if line.method == OURS else BLUE if crps.near_best or crps.best else QUIET
     spread = crps.se if is_number(crps.se) else 0.0
-    axes.plot([x], [crps.mean], "o", color=colour, markersize=4, label=f"{number}  {line.method}")
-    axes.plot([x, x], [crps.mean - spread, crps.mean + spread], color=colour, linewidth=0.8)
-    axes.annotate(str(number), (x, crps.mean), xytext=(4, 3), textcoords="offset points", fontsize=7.5)
+    axes.plot([x, x], [max(crps.mean - spread, 0.5 * crps.mean), crps.mean + spread], color=colour, linewidth=0.8)
+    axes.plot([x], [crps.mean], "o", color=colour, markersize=4)
+    axes.figure.axes[-1].plot([], [], "o", color=colour, markersize=4, label=f"{number}  {line.method}")  # its name
+    return axes, x, crps.mean
+
+
+def _number(marks: list[tuple[tuple[Axes, float, float], str]]) -> None:
+    """Write each mark's number beside it, or above where another number stands, with a line to its mark."""
+    placed: list[tuple[float, float]] = []
+    for (axes, x, y), text in sorted(marks, key=lambda mark: mark[0][2]):
+        scale = 72.0 / axes.figure.dpi
+        at, up = (float(part) * scale for part in axes.transData.transform((x, y)))
+        wanted = (at + 6.0, up + 1.0)
+        while near := [p for p in placed if abs(p[0] - wanted[0]) < APART[0] and abs(p[1] - wanted[1]) < APART[1]]:
+            wanted = (wanted[0], max(p[1] for p in near) + APART[1] + 0.1)
+        placed.append(wanted)
+        line = {"arrowstyle": "-", "lw": 0.4, "color": QUIET, "shrinkA": 0, "shrinkB": 2}
+        shift = (wanted[0] - at, wanted[1] - up - 2.5)
+        axes.annotate(
+            text, (x, y), shift, textcoords="offset points", fontsize=7.5, arrowprops=line if shift[1] > 5 else None
+        )
