@@ -42,7 +42,7 @@ def test_numbers_of_methods_that_score_alike_do_not_stand_on_each_other():
     alike = {f"{inference}+none": {"residual_of_draws": 0.3} for inference in ("vi", "dropout", "ensemble", "laplace")}
     trials = [TrialResult(case="line", method=name, seed=0, scores={"crps": 0.1, **r}) for name, r in alike.items()]
     drawn = figure(Comparison(trials=tuple(trials), lines=tuple(summarise(trials))), "line")
-    heights = sorted(float(y) for y in re.findall(r' y="([\d.]+)"[^>]*>[1-4]</text>', drawn))
+    heights = sorted(float(y) for y in re.findall(r'anchor: start[^>]* y="([\d.]+)"[^>]*>[1-4]</text>', drawn))
     assert len(heights) == 4
     assert all(high - low > 7 for low, high in itertools.pairwise(heights))
 
