@@ -41,6 +41,14 @@ def test_help_and_version_import_nothing_slow():
         assert said[f"{command} --help"][1].startswith(f"Usage: equipoise {command} [OPTIONS]")
 
 
+def test_the_short_word_for_help_is_understood_by_every_command(capsys):
+    assert main(["-h"]) == 0
+    whole = capsys.readouterr().out
+    assert (main(["--help"]), capsys.readouterr().out) == (0, whole)
+    assert main(["fit", "-h"]) == 0
+    assert "--quick" in capsys.readouterr().out
+
+
 def test_no_words_at_all_show_the_help(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out

@@ -38,6 +38,7 @@ def test_the_findings_are_of_the_rows_of_the_table_in_the_models_order(asked, fi
     new[new.columns[::-1]].to_csv("new.csv", index=False)
     assert main(["report", str(fitted), "new.csv", "-o", "page.html", "--title", "Cell 7"]) == 0
     assert (folder / "page.html").read_text("utf-8") == "<h1>Cell 7</h1>"
+    assert asked["lines"]([0, 39]) == [2, 41]  # rows are called by their line, as `check` calls them
     assert (list(asked["X"].columns), list(asked["Y"].columns)) == (X, OUTPUTS)
     np.testing.assert_array_equal(asked["X"], new[X])
     np.testing.assert_array_equal(asked["Y"], new[OUTPUTS])

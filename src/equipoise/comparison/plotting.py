@@ -27,7 +27,7 @@ def figure(result: Comparison, case: str) -> str:
 
     lines = [line for line in result.of_case(case) if is_number(line.cells["crps"].mean)]
     exact = sorted((line for line in lines if _residual(line) < ROUNDING), key=lambda line: line.cells["crps"].mean)
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context({**STYLE, "svg.hashsalt": case}):
         canvas = Figure(figsize=(7.2, 4.2), layout="constrained")
         left, right = canvas.subplots(1, 2, sharey=True, width_ratios=[1, 2])
         _label(left, right)
