@@ -166,13 +166,15 @@ if __name__ == "__main__":
 """
 
 
-def test_ctrl_c_with_many_tasks_waiting_ends_without_a_traceback(tmp_path):
+@pytest.mark.parametrize("when", ["all", "50%"], ids=["while processes start", "while tasks run"])
+def test_ctrl_c_with_many_tasks_waiting_ends_without_a_traceback(tmp_path, when):
     (tmp_path / "many.py").write_text(INTERRUPTED.format(here=str(Path(__file__).parent)), "utf-8")
     command, pipes = [sys.executable, "many.py"], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as run:
         shown = ""
-        while "50%" not in shown and (more := run.stderr.read(1)):  # until a task tells that it is under way
+        while when not in shown and (more := run.stderr.read(1)):
             shown += more
+        time.sleep(0.3 if when == "all" else 0.0)  # processes import their modules
         os.killpg(run.pid, signal.SIGINT)  # as a terminal does: all processes get it
         _, told = run.communicate(timeout=60)
     assert run.returncode == 1
@@ -207,7 +209,7 @@ def cluster():
     CONTEXT.Process(target=int).start()  # the server that workers are forked from has torch
     with (
         dask.config.set(quick),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as workers,
         distributed.Client(workers) as client,
     ):
         yield client

@@ -18,8 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
-from multiprocessing import get_context
+from contextlib import ExitStack, closing, contextmanager
+from multiprocessing import get_context, resource_tracker
 from typing import Any
 
 from joblib import Parallel, delayed, parallel_config
@@ -95,25 +95,54 @@ def _in_processes(
     raise FleetError(f"{rule}. Is memory short?")
 
 
-def _gather(results: Any, show: Callable[[str, float], None], done: dict[str, Any]) -> None:
+def _gather(opened: Any, show: Callable[[str, float], None], done: dict[str, Any]) -> None:
     """Add results to `done` as they come: those that came before a failure stay."""
-    with closing(results):
+    with opened as results:
         for name, result in results:
             done[name] = result
             show(name, 1.0)
 
 
-def _results(tasks: Mapping[str, Task], workers: int | None, told: Any = None) -> Any:
-    """Names and results in the order in which tasks end; closing it stops the others."""
+@contextmanager
+def _results(tasks: Mapping[str, Task], workers: int | None, told: Any = None) -> Iterator[Any]:
+    """Names and results in the order in which tasks end; leaving it stops the others."""
     settings: Any = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "2 * n_jobs"}
     calls = (delayed(_call)(name, task, os.getpid(), told) for name, task in tasks.items())
-    return Parallel(n_jobs=workers, **settings)(calls)
+    with ExitStack() as stack:
+        with _deaf_children():  # processes start with the first tasks
+            running: Any = Parallel(n_jobs=workers, **settings)(calls)
+            stack.enter_context(closing(running))
+        yield running
 
 
 def _call(name: str, task: Task, caller: int, told: Any) -> tuple[str, Any]:
     if os.getpid() != caller:
         _one_thread()
     return name, task(lambda share: None if told is None else told.put((name, share)))
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that start in this block never hear Ctrl-C, not even while they import; here it waits for the end.
+
+    They inherit what this thread blocks. What starts them is not interrupted half-way, which would leave them behind.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # which would end the blocking, if it were started in the block
+    heard: list[int] = []
+    main = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number)) if main else None
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if main:
+            signal.signal(signal.SIGINT, handler)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _settle(parent: int) -> None:
@@ -140,7 +169,9 @@ def _listening(show: Callable[[str, float], None], verbose: bool) -> Iterator[An
     if not verbose:
         yield None
         return
-    with get_context("spawn").Manager() as manager:  # forked torch threads hang
+    with ExitStack() as stack:
+        with _deaf_children():
+            manager = stack.enter_context(get_context("spawn").Manager())  # forked torch threads hang
         told = manager.Queue()
         listener = threading.Thread(target=_listen, args=(told, show), daemon=True)
         listener.start()

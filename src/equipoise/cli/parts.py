@@ -178,6 +178,6 @@ def _dask_client(workers: int | None) -> Iterator[Any]:
         with distributed.Client() as client:
             yield client
         return
-    settings: Any = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    settings: Any = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         yield client
