@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
@@ -22,16 +23,17 @@ from benchmarks import (
     layers,
     peers,
     performance,
+    plans,
     quality,
     results,
     scaling,
     targets,
-    temperature,
     textbook,
     timing,
 )
 from benchmarks import conditioning as sizes
 from benchmarks.anatomy_table import KINDS, kind_of
+from equipoise.cases import named_case
 from equipoise.likelihood import joint
 from equipoise.scaling import Standardizer
 
@@ -283,12 +285,21 @@ def test_a_softplus_of_its_inverse_is_the_value():
 
 def test_a_hot_posterior_explains_less_than_a_cold_one(long_training):
     """At a high temperature only the prior counts: the network says little, and rows are less likely."""
-    names = list(temperature.COLUMNS)
-    hot, cold = (temperature.scores("few", T, 0, max_epochs=12, mean_epochs=0) for T in (1e4, 0.1))
+    names = list(plans.COLUMNS)
+    hot, cold = (plans.scores("few", 0, temperature=T, max_epochs=12, mean_epochs=0) for T in (1e4, 0.1))
     assert hot[names.index("joint_nll")] > cold[names.index("joint_nll")] + 0.5
 
 
-def test_the_table_of_temperatures_has_means_and_standard_errors_over_seeds(monkeypatch):
-    monkeypatch.setattr(temperature, "scores", lambda case, T, seed: [T, 2.0 + 0.2 * seed, -1.0, 0.5])
-    *_, line = temperature.table(["few"], (0.3,), 2)
-    assert line == "| few | 0.3 | 0.300 | 2.10 ± 0.10 | −1.00 | 0.500 |"
+def test_a_table_of_plans_has_means_and_standard_errors_over_seeds(monkeypatch):
+    monkeypatch.setattr(plans, "scores", lambda case, seed, rows, temperature: [temperature, 2 + seed / 5, -1.0, rows])
+    *_, line = plans.table(["few"], 2, (80,), temperature=(0.3,))
+    assert line == "| few | 80 | 0.3 | 0.300 | 2.10 ± 0.10 | −1.00 | 80.0 |"
+
+
+def test_fewer_rows_are_the_first_ones_with_a_fifth_held_out_and_the_same_test_rows():
+    case = named_case("tank")
+    whole, part = case.split(1), plans.first_rows(case, 1, 50)
+    pd.testing.assert_frame_equal(part.fit.Y, whole.fit.Y.iloc[:50])
+    pd.testing.assert_frame_equal(part.test.X, whole.test.X)
+    np.testing.assert_array_equal(part.held_out, np.arange(40, 50))
+    assert len(plans.first_rows(case, 1, 0).fit.X) == len(whole.fit.X)

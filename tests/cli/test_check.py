@@ -237,7 +237,7 @@ def test_a_sensor_of_an_unknown_column_is_refused_with_the_closest_name(folder, 
     )
 
 
-@pytest.mark.parametrize("command", ["check", "fit", "tune"])
+@pytest.mark.parametrize("command", ["check", "fit", "tune", "compare"])
 @pytest.mark.parametrize(
     ("job", "message"),
     [
@@ -247,7 +247,7 @@ def test_a_sensor_of_an_unknown_column_is_refused_with_the_closest_name(folder, 
 )
 def test_the_job_of_a_plant_is_told_its_command(refused, folder, job, message, command):
     handmade_table.write(folder, job=job)
-    sentence = refused(command, "cell.toml")
+    sentence = refused(command, "cell.toml", *(["-o", "out"] if command == "compare" else []))
     assert message in sentence
     assert sentence.endswith("If it is the job of a plant, use: equipoise reconcile cell.toml")
 

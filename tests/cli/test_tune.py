@@ -34,12 +34,28 @@ def test_trials_are_kept_gone_on_from_and_end_in_lines_for_the_job_file(small, c
     assert all(line.split()[1] in out for line in earlier)  # not run again
     lines = out[out.index("[model]") :]
     tuned = tomllib.loads(lines)["model"]
-    assert set(tuned) == {"hidden", "activation", "learning_rate", "mean_learning_rate", "prior_std"}
+    rates = {"learning_rate", "mean_learning_rate", "prior_std", "temperature"}
+    assert set(tuned) == {"hidden", "activation", "mean_epochs"} | rates
     text = JOB.replace("[model]\nhidden = [4]\n", lines)
     options = Job.parse(text).model
     assert (list(options.hidden), options.prior_std) == (tuned["hidden"], tuned["prior_std"])
     assert 5e-3 <= tuned["mean_learning_rate"] <= 4e-2
     assert set(contents(small)) == {"cell.csv", "cell.toml", "cell.tune.log"}
+
+
+def test_what_the_job_says_is_tried_first(small, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(
+        "equipoise.tuning.tune", lambda *given, **settings: asked.update(settings, space=given[3]) or 1 / 0
+    )
+    text = JOB.replace("max_epochs = 10", "max_epochs = 6\nmean_epochs = 2\nprior_std = 50.0")
+    handmade_table.write(small, cell(30), text)
+    with pytest.raises(ZeroDivisionError):
+        main(["tune", "cell.toml"])
+    (first,) = asked["first"]
+    assert (first["hidden"], first["mean_epochs"], first["temperature"]) == ((4,), 2, 0.5)
+    assert "prior_std" not in first  # outside of what is searched
+    assert {(4,), (64, 64)} <= set(asked["space"]["hidden"].options)
 
 
 def test_a_journal_of_another_study_is_refused(small, refused):

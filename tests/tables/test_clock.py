@@ -38,6 +38,7 @@ def test_numbers_are_read_as_numbers():
     [
         ["2026-03-01 08:30", " 2026-03-01 09:00 "],
         ["2026-03-01T08:30:00Z", "2026-03-01T09:00:00Z"],
+        ["01.03.2026 08:30", "1.3.2026 09:00:00"],  # the day comes first
         ["2026-03-01 10:30:00+02:00", "2026-03-01 10:00:00+01:00"],
     ],
 )
@@ -61,7 +62,7 @@ def test_a_time_that_goes_back_is_named_also_between_pieces():
     assert "got '2026-02-28' in row 2" in complaint(["2026-03-01"], ["2026-02-28"])
 
 
-@pytest.mark.parametrize("cell", ["01.03.2026 08:00", "noon", ""])
+@pytest.mark.parametrize("cell", ["03/01/2026 08:00", "13.13.2026", "1.3.26", "noon", ""])
 def test_a_cell_that_is_no_time_is_named(cell):
     message = complaint(["2026-03-01"], ["2026-03-02", cell])
     rule = "Column 't' must hold numbers, or dates such as 2026-03-01 08:30, in every row"

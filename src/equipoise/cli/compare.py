@@ -62,9 +62,13 @@ def run(
     """
     names = methods.split(",")
     methods_named(names)  # a wrong name is told before anything slow is imported
+    from equipoise.cli.rows import job_to_learn
     from equipoise.comparison import compare
     from equipoise.comparison.running import as_case
 
+    for job in jobs:
+        if job.endswith(".toml"):
+            job_to_learn(Path(job))
     cases = [as_case(job, output) for job in jobs]
     if quick:
         cases = [_quickly(case) for case in cases]

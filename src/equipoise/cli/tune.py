@@ -24,9 +24,10 @@ def run(
     journal: Annotated[Path | None, typer.Option(help="Where trials are kept; beside the job by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short trainings: 60 epochs each.")] = False,
 ) -> None:
-    """Search network and rates for the best fit to rows held out, and print what belongs into [model].
+    """Search network and training for the best fit to rows held out, and print what belongs into [model].
 
-    Trials are kept in a journal: stop at any time and start again to go on. Several processes may share one.
+    What the job says now is tried first. Trials are kept in a journal: stop at any time and start again to go on.
+    Several processes may share one.
     """
     import numpy as np
 
@@ -37,13 +38,17 @@ def run(
     rows = rows_of_job(described)
     overrides: dict[str, Any] = {"max_epochs": 60} if quick else {}
     held_out = np.random.default_rng(described.model.seed).permutation(len(rows.Y))[: int(HELD_OUT * len(rows.Y))]
+    own = described.model
     space = {
-        "hidden": Choice([(32,), (64,), (32, 32), (64, 64), (48, 48, 48)]),
-        "activation": Choice(["silu", "tanh"]),
+        "hidden": Choice(_with(own.hidden, (32,), (64,), (32, 32), (64, 64), (48, 48, 48))),
+        "activation": Choice(_with(own.activation, "silu", "tanh")),
+        "mean_epochs": Choice(_with(own.mean_epochs, 300, 100, 30)),
         "learning_rate": Uniform(1e-3, 1e-2, log=True),
         "mean_learning_rate": Uniform(5e-3, 4e-2, log=True),
         "prior_std": Uniform(0.3, 3.0, log=True),
+        "temperature": Uniform(0.2, 1.0, log=True),
     }
+    before = {name: value for name, values in space.items() if (value := getattr(own, name)) in values}
     result = tune(
         described.estimator(**overrides),
         rows.X[list(described.x_columns)],
@@ -54,9 +59,15 @@ def run(
         journal=journal or job.with_suffix(".tune.log"),
         seed=described.model.seed,
         timeout=None if minutes is None else 60 * minutes,
+        first=[before],
         verbose=is_watched(),
     )
     _show(result)
+
+
+def _with(own: Any, *others: Any) -> list:
+    """What the job says, and what else there is to try."""
+    return list(dict.fromkeys((own, *others)))
 
 
 def _show(result: TuningResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from equipoise.tables.places import in_words
 
 FIRST_YEAR, LAST_YEAR = 1678, 2261  # that nanoseconds in 64 bits hold whole
 
+DOTTED = re.compile(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(?=$|[ T])")  # day.month.year: dots are never used otherwise
+
 
 class Clock:
     """Reads a column of times piece by piece.
 
     Args:
-        column: Its name. It holds numbers, or dates such as 2026-03-01 08:30; the first piece decides.
+        column: Its name. It holds numbers, or dates such as 2026-03-01 08:30 or 1.3.2026; the first piece decides.
         path: The file, for messages.
 
     Example:
@@ -64,6 +67,8 @@ class Clock:
         """Dates as they are written; those with a time zone are put to UTC."""
         cells = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else column.astype(str).str.strip()
         format = None if cells is column else "ISO8601"
+        if format:
+            cells = cells.str.replace(DOTTED, _iso, regex=True)
         times = pd.to_datetime(cells, format=format, utc=True, errors="coerce").dt.tz_localize(None)
         self._refuse(column, times.isna(), "hold numbers, or dates such as 2026-03-01 08:30, in every row")
         self._refuse(
@@ -88,3 +93,8 @@ class Clock:
             got = f"{str(frame[self.column].iloc[position])!r} in {where}"
             rule = f"Column {self.column!r} must not go back in time"
             raise TableError(f"{rule}, but got {got}, which is earlier than the row before. Sort the table.")
+
+
+def _iso(found: re.Match[str]) -> str:
+    day, month, year = found.groups()
+    return f"{year}-{month:0>2}-{day:0>2}"
