@@ -2,8 +2,8 @@
 
 These are the temperature of the weights' divergence (E2) and the epochs of the first phase, which fits means alone::
 
-    python -m benchmarks.plans                                    # temperatures: the first table in docs/defaults.md
-    python -m benchmarks.plans --temperature 0.5 --mean-epochs 300 100 30 --rows 0 320 160 80       # the second
+    python -m benchmarks.plans                                                # temperatures, as in docs/defaults.md
+    python -m benchmarks.plans --temperature 0.5 --mean-epochs 300 100 30     # the first phase; --rows 320 100 for less
 """
 
 import argparse
