@@ -152,12 +152,13 @@ def state_of(pid: int) -> str:
 
 
 INTERRUPTED = """
-import functools, pathlib, sys
+import functools, pathlib, signal, sys
 sys.path.insert(0, {here!r})
 from test_fleet import go_on
 from equipoise.fleet import run_many
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores Ctrl-C
     tasks = {{f"task {{i}}": functools.partial(go_on, pathlib.Path("never")) for i in range(30)}}
     try:
         run_many(tasks, workers=2)
@@ -176,7 +177,11 @@ def test_ctrl_c_with_many_tasks_waiting_ends_without_a_traceback(tmp_path, when)
             shown += more
         time.sleep(0.3 if when == "all" else 0.0)  # processes import their modules
         os.killpg(run.pid, signal.SIGINT)  # as a terminal does: all processes get it
-        _, told = run.communicate(timeout=60)
+        try:
+            _, told = run.communicate(timeout=60)
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
     assert run.returncode == 1
     assert "interrupted" in told
     assert "Traceback" not in told

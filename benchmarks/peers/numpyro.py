@@ -27,6 +27,7 @@ from benchmarks.bayes import LOG_2PI, Draws, Task
 from equipoise.network import LOG_VAR_BOUND
 
 SCAN = 50  # steps per call of the compiled loop
+jax.config.update("jax_enable_x64", False)  # the battery's simulator switches double precision on, where it is imported
 
 
 def network(weights, x, sizes):
