@@ -13,7 +13,7 @@ class TrainingPlan:
 
     Args:
         max_epochs: Upper bound on all epochs together.
-        mean_epochs: Epochs of the first phase, at most half of all.
+        mean_epochs: Epochs of the first phase, at most half of all; None picks them from the number of rows.
         noise_epochs: Epochs of the last phase, at most a tenth of all.
         batch_size: Rows per step; None picks it, and how often an epoch passes over the rows, from their number.
         mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
@@ -29,7 +29,7 @@ class TrainingPlan:
     """
 
     max_epochs: int = 600
-    mean_epochs: int = 300
+    mean_epochs: int | None = None
     noise_epochs: int = 60
     batch_size: int | None = None
     mean_learning_rate: float = 2e-2
@@ -50,7 +50,9 @@ class TrainingPlan:
         for name in rates:
             _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
         for name in ("mean_epochs", "noise_epochs"):
-            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 0)
+            value = getattr(self, name)
+            unsaid = value is None and name == "mean_epochs"
+            _check(name, value, unsaid or (isinstance(value, int) and value >= 0))
         for name in ("init_std", "temperature"):
             _check(name, getattr(self, name), 0 < getattr(self, name) < math.inf)
         _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
@@ -76,12 +78,24 @@ class TrainingPlan:
         """A twenty-fifth of the rows, as a power of two between 32 and 512."""
         return max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25))))
 
-    def epochs_of(self, phase: str) -> int:
-        epochs = {
-            "means": min(self.mean_epochs, self.max_epochs // 2),
-            "noise": min(self.noise_epochs, self.max_epochs // 10),
-        }
+    def steps_per_epoch(self, n_rows: int) -> int:
+        return math.ceil(self.passes(n_rows) * n_rows / self.rows_per_step(n_rows))
+
+    def epochs_of(self, phase: str, n_rows: int) -> int:
+        """How many of `max_epochs` a phase may take, where there are `n_rows` rows to fit to."""
+        epochs = {"means": self._first_epochs(n_rows), "noise": self.last_epochs}
         return epochs.get(phase, self.max_epochs - sum(epochs.values()))
+
+    @property
+    def last_epochs(self) -> int:
+        return min(self.noise_epochs, self.max_epochs // 10)
+
+    def _first_epochs(self, n_rows: int) -> int:
+        """About a thousand steps: with fewer a small table is half learned, with more the means learn the noise, and
+        the second phase does not bring them all the way back (docs/defaults.md).
+        """
+        chosen = max(50, min(300, math.ceil(1000 / self.steps_per_epoch(n_rows))))
+        return min(chosen if self.mean_epochs is None else self.mean_epochs, self.max_epochs // 2)
 
 
 def _is_count(value: object) -> bool:

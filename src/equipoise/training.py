@@ -159,7 +159,7 @@ class _Run:
         self._finish()
 
     def _phase_epochs(self) -> Iterator[dict]:
-        progress, total = self.progress, self.plan.epochs_of(self.progress.phase)
+        progress, total = self.progress, self.plan.epochs_of(self.progress.phase, len(self.rows))
         while progress.epoch < total and not self._exhausted():
             yield self._epoch(progress.epoch / total, total)
 
@@ -283,7 +283,9 @@ class _Run:
     def _warming_up(self) -> bool:
         """Whether the KL still counts for less than 1: such epochs are neither kept nor counted as without success."""
         progress = self.progress
-        return progress.phase == "elbo" and progress.epoch <= self.plan.kl_warmup * self.plan.epochs_of("elbo")
+        if progress.phase != "elbo":
+            return False
+        return progress.epoch <= self.plan.kl_warmup * self.plan.epochs_of("elbo", len(self.rows))
 
     def _exhausted(self) -> bool:
         return self.progress.phase == "elbo" and self.progress.since_best >= self.plan.patience

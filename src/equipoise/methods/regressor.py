@@ -202,7 +202,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
         if validation is None or len(self.penalties) == 1:
             return float(self.penalties[len(self.penalties) // 2])
         model, start, plan = self._model, deepcopy(self._model.state_dict()), self._plan()
-        short = replace(plan, max_epochs=max(1, plan.max_epochs // TUNING_SHARE), mean_epochs=plan.mean_epochs // 4)
+        first = plan.epochs_of("means", len(rows)) // TUNING_SHARE
+        short = replace(plan, max_epochs=max(1, plan.max_epochs // TUNING_SHARE), mean_epochs=first)
         found = {}
         for strength in self.penalties:
             model.likelihood = Penalised(strength)
