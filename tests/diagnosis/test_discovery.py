@@ -208,6 +208,27 @@ def test_columns_of_different_units_are_not_added():
     assert sorted(equations(table, names)) == ["`I [A]` = share", "`U [V]` = share", "`W [V]` = `Z [mV]`"]
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.015])
+def test_units_of_different_size_are_brought_together(noise):
+    """Noise hides factors that are fitted, not those that units have."""
+    pytest.importorskip("pint")
+    rng = np.random.default_rng(0)
+    parts = rng.uniform(1, 3, (3, 400))
+    table = np.column_stack([*parts, parts.sum(0) / 1000]) * (1 + noise * rng.standard_normal((400, 4)))
+    assert equations(table, ["a [kW]", "b [kW]", "c", "P [MW]"]) == ["1000*`P [MW]` = `a [kW]` + `b [kW]` + c"]
+    hourly = np.column_stack([table[:, :3], table[:, 3] * 24])  # 1 t/d = 1000 / 24 kg/h
+    (found,) = propose(hourly, ["a [kg/h]", "b [kg/h]", "c [kg/h]", "F [t/d]"])
+    assert found.coefficients == pytest.approx({"a [kg/h]": -1, "b [kg/h]": -1, "c [kg/h]": -1, "F [t/d]": 1000 / 24})
+
+
+def test_numbers_that_add_up_although_their_units_do_not_are_found_as_they_are():
+    pytest.importorskip("pint")
+    rng = np.random.default_rng(0)
+    parts = rng.uniform(1, 3, (2, 400))
+    table = np.column_stack([*parts, parts.sum(0)]) * (1 + 0.015 * rng.standard_normal((400, 3)))
+    assert equations(table, ["a [kW]", "b [kW]", "P [MW]"]) == ["`P [MW]` = `a [kW]` + `b [kW]`"]
+
+
 def test_without_pint_units_are_compared_as_text(monkeypatch):
     monkeypatch.setattr(units, "_registry", lambda: None)
     units.read_unit.cache_clear()

@@ -76,8 +76,8 @@ def _found(table: pd.DataFrame, outputs: tuple[str, ...]) -> list[Proposal]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SearchWarning)
         found = propose(table[numeric].to_numpy(dtype=float), numeric, [name for name in outputs if name in numeric])
-    for warning in caught:
-        remark(str(warning.message))
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        remark(message)
     return found
 
 

@@ -2,7 +2,9 @@
 
 What is proposed is for people to keep or to delete: that columns add up says nothing of the reason. How it is found:
 
-1. Columns are grouped by the dimensions of their units; columns without a unit may join any group.
+1. Columns are grouped by the dimensions of their units; columns without a unit may join any group. Where units of one
+   group differ in size, such as kW and MW, all that follows is done twice: with numbers of one unit, then as they are,
+   in case a header is wrong.
 2. Columns that the others together do not explain are in no balance.
 3. Sums with coefficients ±1 are tried for all choices of up to `max_terms` columns, fewest first; where noise is up to
    10 % of what its terms vary by, such a sum is found.
@@ -15,6 +17,7 @@ when fewer terms than wanted were looked for.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -116,7 +119,9 @@ def propose(
     found: list[Combination] = []
     for group in _groups([names[j] for j in kept]):
         if needed[group].any():
-            found += [_moved(each, group) for each in _search(sample[:, group], needed[group], max_terms)]
+            for sizes in _sizes([names[kept[j]] for j in group]):
+                sums = _search(sample[:, group] * sizes, needed[group], max_terms)
+                found += [_moved(_resized(each, sizes), group) for each in sums]
     chosen = _independent(found, sample)
     return [_proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen[:most]]
 
@@ -168,9 +173,31 @@ def _groups(names: list[str]) -> Iterator[NDArray[np.intp]]:
 
 def _dimension(name: str) -> Any:
     """The dimension of a column's unit; the unit's text where that cannot be read; None without a unit."""
-    text = column_unit(name)
-    unit = units.read_unit(text) if text else None
+    text, unit = column_unit(name), _unit(name)
     return text if unit is None else ("dimension", unit.dimension)
+
+
+def _unit(name: str) -> units.Unit | None:
+    text = column_unit(name)
+    return units.read_unit(text) if text else None
+
+
+def _sizes(names: list[str]) -> Iterator[Array]:
+    """By what columns of one group are to be multiplied: to get the unit that most of them have; then by 1."""
+    factors = [None if unit is None else unit.factor for unit in map(_unit, names)]
+    counts = Counter(factor for factor in factors if factor is not None)
+    if len(counts) > 1:
+        usual = counts.most_common(1)[0][0]
+        yield np.array([1.0 if factor is None else float(f"{factor / usual:.12g}") for factor in factors])
+    yield np.ones(len(names))
+
+
+def _resized(each: Combination, sizes: Array) -> Combination:
+    """The same combination of columns that had been multiplied by these sizes; its smallest coefficient stays."""
+    before = np.array(each.coefficients)
+    after = before * sizes[list(each.support)]
+    after *= np.abs(before).min() / np.abs(after).min()
+    return Combination(each.support, tuple(float(f"{c:.12g}") for c in after), each.relative)
 
 
 def _search(sample: Array, needed: NDArray[np.bool_], max_terms: int) -> list[Combination]:
