@@ -27,9 +27,9 @@ TEMPERATURES = (1.0, 0.5, 0.3)
 COLUMNS = {"rmse_true": "RMSE (truth)", "energy_score": "energy score", "joint_nll": "joint NLL", "coverage": "in 95 %"}
 
 
-def scores(case: str, seed: int, rows: int = 0, **changes) -> list[float]:
-    """Of our method on the test rows, with changes to the case's plan, fitted to its first rows (0: to all of them)."""
-    chosen, method = named_case(case), Method.named(OURS)
+def scores(case: str, seed: int, rows: int = 0, name: str = OURS, **changes) -> list[float]:
+    """Of a method on the test rows, with changes to the case's plan, fitted to its first rows (0: to all of them)."""
+    chosen, method = named_case(case), Method.named(name)
     split = first_rows(chosen, seed, rows)
     plan = replace(chosen.options.get("training") or TrainingPlan(), **changes)
     options = {**chosen.options, "training": plan, "random_state": seed}
@@ -47,16 +47,19 @@ def first_rows(case: Case, seed: int, rows: int) -> Split:
     return Split(whole.fit.take(np.arange(rows)), np.arange(rows - rows // 5, rows), whole.test)
 
 
-def table(cases: Iterable[str], seeds: int, rows: Iterable[int] = (0,), **values: Iterable[float]) -> Iterable[str]:
+def table(
+    cases: Iterable[str], seeds: int, rows: Iterable[int] = (0,), methods: Iterable[str] = (OURS,), **values: Iterable
+) -> Iterable[str]:
     """Line by line, mean ± standard error over seeds, for every combination of the plan's values."""
-    yield f"| case | rows | {' | '.join(values)} | {' | '.join(COLUMNS.values())} |"
-    yield f"|---|---:|{'---:|' * (len(values) + len(COLUMNS))}"
-    for case, n_rows, *chosen in product(cases, rows, *values.values()):
+    yield f"| case | rows | method | {' | '.join(values)} | {' | '.join(COLUMNS.values())} |"
+    yield f"|---|---:|---|{'---:|' * (len(values) + len(COLUMNS))}"
+    for case, n_rows, name, *chosen in product(cases, rows, methods, *values.values()):
         changes = dict(zip(values, chosen, strict=True))
-        found = np.array([scores(case, seed, n_rows, **changes) for seed in range(seeds)])
+        found = np.array([scores(case, seed, n_rows, name, **changes) for seed in range(seeds)])
         error = found.std(0, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(found.shape[1], np.nan)
         cells = [plus_minus(a, b) for a, b in zip(found.mean(0), error, strict=True)]
-        yield f"| {case} | {n_rows or 'all'} | {' | '.join(f'{value:g}' for value in chosen)} | {' | '.join(cells)} |"
+        given = [f"{value:g}" for value in chosen]
+        yield f"| {' | '.join([case, str(n_rows or 'all'), name, *given, *cells])} |"
 
 
 def main() -> None:
@@ -65,6 +68,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, nargs="+", default=(0,), help="rows to fit to; 0 is all of them")
+    parser.add_argument("--methods", nargs="+", default=(OURS,), help="as `equipoise compare` calls them")
     parser.add_argument("--temperature", type=float, nargs="+", default=TEMPERATURES)
     parser.add_argument("--mean-epochs", type=int, nargs="+", help="left out: what the plan picks")
     chosen = parser.parse_args()
@@ -72,7 +76,7 @@ def main() -> None:
     values = {"temperature": chosen.temperature}
     if chosen.mean_epochs:
         values["mean_epochs"] = chosen.mean_epochs
-    for line in table(chosen.cases, chosen.seeds, chosen.rows, **values):
+    for line in table(chosen.cases, chosen.seeds, chosen.rows, chosen.methods, **values):
         print(line, flush=True)
 
 

@@ -63,16 +63,17 @@ def test_a_given_batch_size_is_taken_and_the_rows_passed_over_once():
         (10**6, 50),  # of two thousand
     ],
 )
-def test_the_first_phase_takes_a_thousand_steps_between_50_and_300_epochs(n_rows, epochs):
+def test_with_balances_the_first_phase_takes_a_thousand_steps_between_50_and_300_epochs(n_rows, epochs):
     plan = TrainingPlan()
-    assert [plan.epochs_of(phase, n_rows) for phase in ("means", "elbo", "noise")] == [epochs, 540 - epochs, 60]
+    assert [plan.epochs_of(phase, n_rows, True) for phase in ("means", "elbo", "noise")] == [epochs, 540 - epochs, 60]
+    assert [plan.epochs_of(phase, n_rows, False) for phase in ("means", "elbo", "noise")] == [300, 240, 60]
 
 
 def test_a_first_phase_that_is_given_is_taken_and_none_is_longer_than_half_of_all():
-    assert TrainingPlan(mean_epochs=0).epochs_of("means", 80) == 0
-    assert TrainingPlan(mean_epochs=70).epochs_of("means", 80) == 70
-    assert TrainingPlan(mean_epochs=70, max_epochs=100).epochs_of("means", 80) == 50
-    assert TrainingPlan(max_epochs=100).epochs_of("means", 80) == 50
+    assert TrainingPlan(mean_epochs=0).epochs_of("means", 80, True) == 0
+    assert TrainingPlan(mean_epochs=70).epochs_of("means", 80, True) == 70
+    assert TrainingPlan(mean_epochs=70, max_epochs=100).epochs_of("means", 80, False) == 50
+    assert TrainingPlan(max_epochs=100).epochs_of("means", 80, False) == 50
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ class TrainingPlan:
 
     Args:
         max_epochs: Upper bound on all epochs together.
-        mean_epochs: Epochs of the first phase, at most half of all; None picks them from the number of rows.
+        mean_epochs: Epochs of the first phase, at most half of all; None picks 300 without balances, and 50 to 300 with
+            them, from the number of rows.
         noise_epochs: Epochs of the last phase, at most a tenth of all.
         batch_size: Rows per step; None picks it, and how often an epoch passes over the rows, from their number.
         mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
@@ -81,20 +82,27 @@ class TrainingPlan:
     def steps_per_epoch(self, n_rows: int) -> int:
         return math.ceil(self.passes(n_rows) * n_rows / self.rows_per_step(n_rows))
 
-    def epochs_of(self, phase: str, n_rows: int) -> int:
-        """How many of `max_epochs` a phase may take, where there are `n_rows` rows to fit to."""
-        epochs = {"means": self._first_epochs(n_rows), "noise": self.last_epochs}
+    def epochs_of(self, phase: str, n_rows: int, conditioned: bool) -> int:
+        """How many of `max_epochs` a phase may take.
+
+        Args:
+            phase: One of `PHASES`.
+            n_rows: Rows to fit to.
+            conditioned: Whether the network's Gaussian is conditioned on balances in training.
+        """
+        epochs = {"means": self._first_epochs(n_rows, conditioned), "noise": self.last_epochs}
         return epochs.get(phase, self.max_epochs - sum(epochs.values()))
 
     @property
     def last_epochs(self) -> int:
         return min(self.noise_epochs, self.max_epochs // 10)
 
-    def _first_epochs(self, n_rows: int) -> int:
-        """About a thousand steps: with fewer a small table is half learned, with more the means learn the noise, and
-        the second phase does not bring them all the way back (docs/defaults.md).
+    def _first_epochs(self, n_rows: int, conditioned: bool) -> int:
+        """With balances about a thousand steps: fewer leave a small table half learned, more let the means learn the
+        noise. Without them as many as there may be: what a likelihood finds half learned, it calls noise
+        (docs/defaults.md).
         """
-        chosen = max(50, min(300, math.ceil(1000 / self.steps_per_epoch(n_rows))))
+        chosen = max(50, min(300, math.ceil(1000 / self.steps_per_epoch(n_rows)))) if conditioned else 300
         return min(chosen if self.mean_epochs is None else self.mean_epochs, self.max_epochs // 2)
 
 

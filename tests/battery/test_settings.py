@@ -15,7 +15,7 @@ def test_committed_settings_are_valid_plans(name):
     settings = Settings.named(name)
     plan = settings.plan()
     assert isinstance(plan, TrainingPlan)
-    assert sum(plan.epochs_of(phase, 1000) for phase in ("means", "elbo", "noise")) == plan.max_epochs
+    assert sum(plan.epochs_of(phase, 1000, True) for phase in ("means", "elbo", "noise")) == plan.max_epochs
 
 
 def test_the_full_study_is_that_of_the_paper():

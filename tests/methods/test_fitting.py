@@ -61,7 +61,7 @@ def test_the_best_state_on_held_out_rows_is_kept():
     run = MembersRun(model(), data, held_out, PLAN, [3])
     run.phase = "elbo"
     value = float(run.losses(kept, held_out, torch.Generator().manual_seed(0)).mean())
-    first = 1 + int(0.2 * PLAN.epochs_of("elbo", len(data)))
+    first = 1 + int(0.2 * PLAN.epochs_of("elbo", len(data), True))
     warm = [r["validation"] for r in history.epochs if r["phase"] != "means"][first:]
     np.testing.assert_allclose(value, min(warm), rtol=1e-5)
 

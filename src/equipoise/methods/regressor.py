@@ -202,7 +202,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
         if validation is None or len(self.penalties) == 1:
             return float(self.penalties[len(self.penalties) // 2])
         model, start, plan = self._model, deepcopy(self._model.state_dict()), self._plan()
-        first = plan.epochs_of("means", len(rows)) // TUNING_SHARE
+        first = plan.epochs_of("means", len(rows), model.conditioned) // TUNING_SHARE
         short = replace(plan, max_epochs=max(1, plan.max_epochs // TUNING_SHARE), mean_epochs=first)
         found = {}
         for strength in self.penalties:
