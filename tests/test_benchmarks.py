@@ -291,9 +291,12 @@ def test_a_hot_posterior_explains_less_than_a_cold_one(long_training):
 
 
 def test_a_table_of_plans_has_means_and_standard_errors_over_seeds(monkeypatch):
-    monkeypatch.setattr(plans, "scores", lambda case, seed, rows, temperature: [temperature, 2 + seed / 5, -1.0, rows])
-    *_, line = plans.table(["few"], 2, (80,), temperature=(0.3,))
-    assert line == "| few | 80 | 0.3 | 0.300 | 2.10 ± 0.10 | −1.00 | 80.0 |"
+    def scores(case, seed, rows, name, temperature):
+        return [temperature, 2 + seed / 5, -1.0, rows]
+
+    monkeypatch.setattr(plans, "scores", scores)
+    *_, line = plans.table(["few"], 2, (80,), ["vi+none"], temperature=(0.3,))
+    assert line == "| few | 80 | vi+none | 0.3 | 0.300 | 2.10 ± 0.10 | −1.00 | 80.0 |"
 
 
 def test_fewer_rows_are_the_first_ones_with_a_fifth_held_out_and_the_same_test_rows():
