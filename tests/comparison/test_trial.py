@@ -60,6 +60,20 @@ def test_a_damaged_file_is_made_anew(tmp_path, fits, spoil):
     assert len(fits) == 2
 
 
+def many_balances(last):
+    sums = {f"law {k}": f"y{k} = {k + 1}*x" for k in range(24)} | {"law 23": f"y23 = {last}*x"}
+    return LinearConstraint.from_equations(sums, inputs=["x"], outputs=[f"y{k}" for k in range(24)])
+
+
+def test_the_fingerprint_sees_every_coefficient_and_every_default(monkeypatch):
+    one, other = (replace(CASE, constraint=many_balances(last)) for last in (24, 25))
+    found = {trial(None, case=case)._fingerprint(split(1)) for case in (CASE, one, other)}
+    assert len(found) == 3
+    before = MethodRegressor.get_params
+    monkeypatch.setattr(MethodRegressor, "get_params", lambda self, deep: before(self, deep) | {"n_members": 7})
+    assert trial(None)._fingerprint(split(1)) not in found
+
+
 @pytest.mark.usefixtures("long_training")
 def test_other_options_or_data_are_another_trial(tmp_path, fits):
     trial(tmp_path)()
@@ -77,6 +91,27 @@ def test_a_training_that_fails_is_told_and_tried_again(tmp_path, monkeypatch):
     assert result.failure == "The training loss must stay finite, but got nan."
     assert result.scores == {}
     assert trial(tmp_path)._read(result.fingerprint) is None
+
+
+def test_what_one_method_cannot_do_is_its_failure_alone(monkeypatch):
+    def refusing(self, *arguments, **options):
+        raise ValueError("Exact balances contradict noisy rows.")
+
+    monkeypatch.setattr(MethodRegressor, "fit", refusing)
+    assert trial(None)().failure == "Exact balances contradict noisy rows."
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_constant_output_is_scored_in_its_own_unit():
+    def with_constant(seed):
+        whole = split(seed)
+        for part in (whole.fit, whole.test):
+            part.Y["b"] = 2.0
+        return whole
+
+    result = trial(None, case=replace(CASE, split=with_constant))()
+    assert result.failure == ""
+    assert np.isfinite([result.scores[name] for name in ("rmse", "crps", "energy_score", "width")]).all()
 
 
 def test_nothing_is_written_without_a_folder(monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ from equipoise.constraints import LinearConstraint
 from equipoise.likelihood import joint, marginal
 from equipoise.methods.fitting import MembersRun, fit_members
 from equipoise.methods.imposing import ImposedBNN
+from equipoise.methods.members import masks
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
 from equipoise.plan import TrainingPlan
@@ -61,9 +62,53 @@ def test_the_best_state_on_held_out_rows_is_kept():
     run = MembersRun(model(), data, held_out, PLAN, [3])
     run.phase = "elbo"
     value = float(run.losses(kept, held_out, torch.Generator().manual_seed(0)).mean())
-    first = 1 + int(0.2 * PLAN.epochs_of("elbo", len(data), True))
-    warm = [r["validation"] for r in history.epochs if r["phase"] != "means"][first:]
-    np.testing.assert_allclose(value, min(warm), rtol=1e-5)
+    after_means = [r["validation"] for r in history.epochs if r["phase"] != "means"]
+    np.testing.assert_allclose(value, min(after_means), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_states_from_before_the_prior_has_its_weight_are_kept_where_they_are_the_best():
+    """Eight rows are soon learned by heart, long before the prior counts in full."""
+    plan = TrainingPlan(max_epochs=120, mean_epochs=20, noise_epochs=0, batch_size=8, learning_rate=0.05, kl_warmup=1.0)
+    kept, history = fit_members(model(), rows(8), rows(64, 1), plan, [3])
+    after_means = [r["validation"] for r in history.epochs if r["phase"] != "means"]
+    assert int(np.argmin(after_means)) < 50
+    run = MembersRun(model(), rows(8), rows(64, 1), plan, [3])
+    run.phase = "elbo"
+    value = float(run.losses(kept, rows(64, 1), torch.Generator().manual_seed(0)).mean())
+    np.testing.assert_allclose(value, min(after_means), rtol=1e-5)
+
+
+def test_a_step_with_dropout_is_that_of_a_loop_over_rows_with_their_masks():
+    data, plan = rows(8), TrainingPlan(max_epochs=1, batch_size=8)
+    run = MembersRun(model((6, 5)), data, None, plan, [3], dropout=0.4)
+    run.phase = "elbo"
+    found = run.losses(run.weights, data, torch.Generator().manual_seed(1))
+    keep = masks(run.model.network, (1, 8), 0.4, torch.Generator().manual_seed(1))
+    assert any(float(part.min()) == 0.0 for part in keep)
+    expected = []
+    for i in range(8):
+        h = data.x[i]
+        layers = run.model.network._layers(run.weights[0])
+        for j, (W, bias) in enumerate(layers):
+            h = h @ W + bias
+            if j < len(layers) - 1:
+                h = torch.nn.functional.silu(h) * keep[j][0, i]
+        mean, std = h[:2].double(), (20 * torch.tanh(h[2:4] / 20) / 2).exp().double()
+        expected.append(-torch.distributions.Normal(mean, std).log_prob(data.y[i]).sum())
+    torch.testing.assert_close(found[0], torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)
+
+
+def test_held_out_rows_are_judged_by_the_mixture_over_masks():
+    data, held_out = rows(8), rows(4, 1)
+    run = MembersRun(model(), data, held_out, TrainingPlan(max_epochs=1, validation_draws=3), [3], dropout=0.4)
+    run.phase = "elbo"
+    with torch.no_grad():
+        found = run._held_out_losses(held_out, torch.Generator().manual_seed(1))
+        generator = torch.Generator().manual_seed(1)
+        each = np.stack([run._log_prob(run.weights, held_out, generator).numpy() for _ in range(3)])
+    assert float(np.abs(each[0] - each[1]).max()) > 1e-3
+    np.testing.assert_allclose(found, -np.log(np.exp(each).mean(0)).mean(1), rtol=1e-6)
 
 
 @pytest.mark.usefixtures("long_training")

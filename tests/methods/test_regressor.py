@@ -131,6 +131,30 @@ def test_given_tolerances_are_fixed_and_others_exact():
     assert fitted("vi", "fixed", max_epochs=2).tolerances_["kind"].item() == "exact"
 
 
+@pytest.mark.usefixtures("long_training")
+def test_the_probability_of_dropout_is_the_one_that_held_out_rows_like_best():
+    model = fitted("dropout", "none", dropout=(0.9, 0.01))
+    assert model.dropout_ == model.model_.source.probability == 0.01
+    assert fitted("dropout", "none", dropout=0.9).dropout_ == 0.9
+    assert fitted("vi", "none", max_epochs=2).dropout_ == 0.0
+
+
+def test_an_offset_is_for_learned_tolerances_only():
+    assert fitted("vi", "learned", offset=True, max_epochs=2).model_.conditioning.offset is not None
+    assert fitted("vi", "fixed", offset=True, max_epochs=2).model_.conditioning.offset is None
+
+
+def test_the_papers_tolerance_is_learned_also_where_rows_obey_to_rounding():
+    assert fitted("vi", "paper", noise=0.0, max_epochs=2).tolerances_["kind"].item() == "learned"
+    assert fitted("vi", "learned", noise=0.0, max_epochs=2).tolerances_["kind"].item() == "exact to rounding"
+
+
+def test_one_network_with_learned_sensors_is_averaged_over_their_draws():
+    model = fitted("deterministic", "fixed", max_epochs=2, n_draws=16)
+    assert model.predict_distribution(data()[0]).n_draws == 16
+    assert fitted("deterministic", "none", max_epochs=2, n_draws=16).predict_distribution(data()[0]).n_draws == 1
+
+
 def test_it_is_cloned_with_its_parameters():
     model = MethodRegressor(BALANCE, inference="dropout", imposition="projection", dropout=0.2)
     assert clone(model).get_params() == model.get_params()
@@ -142,7 +166,9 @@ def test_it_is_cloned_with_its_parameters():
         ({"inference": "laplace", "imposition": "learned"}, "Last-layer Laplace.*'learned'"),
         ({"imposition": "projektion"}, "Did you mean 'projection'"),
         ({"constraint": None, "imposition": "posthoc"}, "'posthoc' must have balances, but got constraint=None"),
-        ({"dropout": 1.0}, r"dropout must be a probability in \[0, 1\), but got 1.0"),
+        ({"dropout": 1.0}, r"dropout must be a probability in \[0, 1\), or several, but got 1.0"),
+        ({"dropout": (0.1, 1.0)}, r"dropout must be a probability in .* but got \(0.1, 1.0\)"),
+        ({"dropout": ()}, r"dropout must be a probability in .* but got \(\)"),
         ({"n_members": 0}, "n_members must be a whole number of at least 1, but got 0"),
         ({"penalties": (-1.0,)}, r"penalties must hold numbers ≥ 0, but got \(-1.0,\)"),
     ],

@@ -104,7 +104,7 @@ class Case:
 
 
 # What all methods have in common; balances, likelihood and seed are set for each.
-SHARED = ("hidden", "activation", "prior_std", "n_draws", "training", "sensor_std", "tolerance", "device")
+SHARED = ("hidden", "activation", "prior_std", "n_draws", "training", "sensor_std", "tolerance", "offset", "device")
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def score(model: MethodRegressor, case: Case, split: Split, fit_seconds: float) 
         fit_seconds: How long the fit took.
     """
     test, std = split.test, np.nanstd(split.fit.Y.to_numpy(float), 0)
+    std = np.where(std > 0, std, 1.0)  # a constant is measured in its own unit
     X = test.X.to_numpy(float)
     start = time.process_time()
     p = model.predict_distribution(test.X)
@@ -89,10 +90,12 @@ def _joint_nll(p: Predictive, Y: Array, residuals_of_facts: Array) -> float:
 
 
 def _facts(case: Case, test: Table) -> NDArray[np.bool_]:
-    """Which balances the measured rows obey to rounding."""
+    """Which balances the measured rows obey to rounding, as far as all that is in them was measured."""
     X, Y = test.X.to_numpy(float), test.Y.to_numpy(float)
     rounding = 64 * np.finfo(float).eps * case.constraint.magnitude(X, Y)
-    return np.all(np.abs(case.constraint.residual(X, Y)) <= rounding, axis=0)
+    residual = case.constraint.residual(X, Y)
+    seen = ~np.isnan(residual)
+    return seen.any(axis=0) & np.all(~seen | (np.abs(residual) <= rounding), axis=0)
 
 
 def _calibration(p: Predictive, Y: Array, std: Array) -> dict[str, float]:

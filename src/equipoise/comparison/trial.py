@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from equipoise.atomic import write_atomically
@@ -18,7 +19,7 @@ from equipoise.checkpoint import TrainingError
 from equipoise.fleet import Progress
 from equipoise.methods.catalogue import Method
 
-FORMAT = 2  # of what is kept; one more when methods or scores change their meaning
+FORMAT = 3  # of what is kept; one more when methods or scores change their meaning
 
 
 class TrialResult(BaseModel):
@@ -28,7 +29,7 @@ class TrialResult(BaseModel):
         case, method, seed: Which it was.
         scores: By name, as `SCORES` says; NaN where there is none.
         step_seconds: Of the QP layer and of the closed form, where the layer was used.
-        penalty: The strength of the soft penalty that was taken.
+        penalty, dropout: The strength of the soft penalty and the probability of dropout that were taken.
         failure: Why there are no scores.
         fingerprint: Of everything that decides it.
     """
@@ -41,6 +42,7 @@ class TrialResult(BaseModel):
     scores: dict[str, float] = {}
     step_seconds: dict[str, float] = {}
     penalty: float = 0.0
+    dropout: float = 0.0
     failure: str = ""
     fingerprint: str = ""
 
@@ -83,10 +85,11 @@ class Trial:
         start = time.process_time()  # trials run side by side, and may have to wait for each other
         try:
             model.fit(split.fit.X, split.fit.Y, held_out=split.held_out)
-        except (TrainingError, ImportError) as error:
+            scores = score(model, self.case, split, time.process_time() - start)
+        except (TrainingError, ImportError, ValueError) as error:  # what one method cannot do, others may
             return TrialResult(**which, failure=str(error))  # type: ignore[arg-type]
-        scores = score(model, self.case, split, time.process_time() - start)
-        extra = {"step_seconds": getattr(model, "step_seconds_", {}), "penalty": model.penalty_}
+        extra = {"step_seconds": getattr(model, "step_seconds_", {})}
+        extra |= {"penalty": model.penalty_, "dropout": model.dropout_}
         return TrialResult(**which, scores=scores, **extra)  # type: ignore[arg-type]
 
     def _read(self, fingerprint: str) -> TrialResult | None:
@@ -107,12 +110,19 @@ class Trial:
         return _place(self.folder or Path(), self.case.name, self.method.name, self.seed)
 
     def _fingerprint(self, split: Split) -> str:
-        """Changes with the data, the balances, the options, the method and the version of torch."""
+        """Changes with data, balances, options and method, and with the versions of torch and of this package."""
         import torch
 
-        said: list[Any] = [FORMAT, self.method.name, self.seed, repr(sorted(self.case.options.items()))]
-        said += [repr(self.case.constraint), split.digest(), torch.__version__]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        from equipoise import __version__
+        from equipoise.methods.regressor import MethodRegressor
+
+        options, balances = MethodRegressor(**self.case.options).get_params(deep=False), self.case.constraint
+        said: list[Any] = [FORMAT, self.method.name, self.seed, repr(sorted(options.items())), balances.names]
+        said += [balances.columns, balances.outputs, split.digest(), torch.__version__, __version__]
+        joined = hashlib.sha256(json.dumps(said).encode())
+        for part in (balances.A, balances.B, balances.b):
+            joined.update(np.ascontiguousarray(part).tobytes())
+        return joined.hexdigest()
 
 
 def keep(result: TrialResult, folder: Path, anew: bool = True) -> None:

@@ -6,6 +6,7 @@ own start, its own shuffling and its own best state, so that one trained among o
 alone. Tolerances and sensors are properties of the data: members share them.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -129,12 +130,17 @@ class MembersRun:
 
     def losses(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> Float[Tensor, " M"]:
         """Root mean squared error in the first phase, negative log-likelihood per row in the others."""
+        if self.phase != "means":
+            return -self._log_prob(weights, rows, generator).mean(1)
         said = self.said(weights, rows, generator)
-        if self.phase == "means":
-            return member_rmse(said.mean, rows.y.unflatten(0, (len(weights), -1)).to(said.mean.dtype))
+        return member_rmse(said.mean, rows.y.unflatten(0, (len(weights), -1)).to(said.mean.dtype))
+
+    def _log_prob(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> Float[Tensor, "M b"]:
+        """Of each member's rows, with one draw of masks, tolerances and sensors."""
+        said = self.said(weights, rows, generator)
         factor = None if said.sensor_factor is None else said.sensor_factor.flatten(0, 1)
         flat = NetworkGaussian(said.mean.flatten(0, 1), said.var.flatten(0, 1), factor)
-        return -self.model.log_likelihood(flat, rows, generator).unflatten(0, (len(weights), -1)).mean(1)
+        return self.model.log_likelihood(flat, rows, generator).unflatten(0, (len(weights), -1))
 
     def _epoch(self, epoch: int, total: int) -> float:
         key = (PHASES.index(self.phase), epoch)
@@ -186,12 +192,20 @@ class MembersRun:
         """Each member's loss on the held-out rows, with the same noise every time; the best states are kept."""
         everything = torch.arange(len(self.validation)).repeat(len(self.seeds))  # type: ignore[arg-type]
         held_out = self.validation.take(everything.to(self.rows.x.device))  # type: ignore[union-attr]
-        values = self.losses(self.weights, held_out, self._generator(len(PHASES)))
+        values = self._held_out_losses(held_out, self._generator(len(PHASES)))
         warming_up = self.phase == "elbo" and epoch <= self.plan.kl_warmup * total
         patience = self.plan.patience if self.phase == "elbo" else total
-        if not warming_up and self.best.keep(values, self.weights, self._shared(), patience):
+        if self.best.keep(values, self.weights, self._shared(), patience, counts=not warming_up):
             self.history.best_epoch = number
         return float(values.mean())
+
+    def _held_out_losses(self, rows: Rows, generator: torch.Generator) -> Float[Tensor, " M"]:
+        """Of the mixture that each member predicts, where masks, tolerances or sensors are drawn."""
+        if self.phase == "means" or not (self.dropout > 0 or self._shared()):
+            return self.losses(self.weights, rows, generator)
+        n_draws = self.plan.draws_per_row(len(self.validation))  # type: ignore[arg-type]
+        draws = torch.stack([self._log_prob(self.weights, rows, generator) for _ in range(n_draws)])
+        return math.log(n_draws) - draws.logsumexp(0).mean(1)
 
     @torch.no_grad()
     def _start_variances(self) -> None:
@@ -222,14 +236,20 @@ class _Best:
         self.weights: Tensor | None = None
         self.together, self.shared = torch.inf, None
 
-    def keep(self, values: Tensor, weights: Tensor, shared: list[nn.Parameter], patience: int) -> bool:
-        """Note the values of one epoch; a member that has run out of patience alone does not come back."""
+    def keep(
+        self, values: Tensor, weights: Tensor, shared: list[nn.Parameter], patience: int, counts: bool = True
+    ) -> bool:
+        """Note the values of one epoch; a member that has run out of patience alone does not come back.
+
+        Where the prior's pull still grows, no epoch `counts` as one without success. It may be kept, though: weights
+        without a spread learn noise from the first epoch on, and are never better than before they do.
+        """
         values = values.double().cpu()
         better = (values < self.value) & (self.since < patience)
         self.weights = weights.detach().clone() if self.weights is None else self.weights
         self.weights[better] = weights.detach()[better]
         self.value = torch.where(better, values, self.value)
-        self.since = torch.where(better, 0, self.since + 1)
+        self.since = torch.where(better, 0, self.since + int(counts))
         if improved := float(values.mean()) < self.together:
             self.together, self.shared = float(values.mean()), [part.detach().clone() for part in shared]
         return improved

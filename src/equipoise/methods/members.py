@@ -18,7 +18,7 @@ def evaluate_members(
     network: BayesianMLP,
     weights: Float[Tensor, "M P"],
     x: Float[Tensor, "M n n_x"],
-    keep: list[Float[Tensor, "M n h"]] | None = None,
+    keep: list[Float[Tensor, "M n _"]] | None = None,
 ) -> NetworkGaussian:
     """Each member's Gaussians for its own rows, shape `(M, n, n_y)`.
 

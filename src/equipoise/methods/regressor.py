@@ -1,6 +1,6 @@
 """MethodRegressor: every method of the catalogue behind the estimator's face."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,7 @@ WAYS: dict[str, Meeting] = {
     "completion": partial(GainGaussian.of, rule=completing_gain),
     "qp": partial(GainGaussian.of, rule=orthogonal_gain),
 }
-TUNING_SHARE = 4  # a penalty is tried with this part of the epochs
+TUNING_SHARE = 4  # penalties and probabilities are tried with this part of the epochs
 
 
 class MethodRegressor(ConstrainedBNNRegressor):
@@ -54,14 +54,15 @@ class MethodRegressor(ConstrainedBNNRegressor):
         tolerance, sensor_std: As in `ConstrainedBNNRegressor`; heeded by "learned", and their numbers by "fixed", whose
             other tolerances are 0.
         n_members: Networks of an ensemble.
-        dropout: Probability that a hidden unit is left out.
-        penalties: Strengths of the soft penalty, of which the best on held-out rows is taken.
+        dropout: Probability that a hidden unit is left out; of several, the best on held-out rows is taken.
+        penalties: Strengths of the soft penalty, likewise.
+        offset: As in `ConstrainedBNNRegressor`; heeded by "learned".
         hidden, activation, prior_std, max_epochs, n_draws, validation_fraction, training, random_state, device:
             As in `ConstrainedBNNRegressor`.
 
     Attributes:
         n_parameters_: How many numbers were trained.
-        penalty_: The strength that was taken.
+        penalty_, dropout_: The strength and the probability that were taken; 0 in methods that have none.
         step_seconds_: Of the QP layer and of the closed form, where the layer was used.
 
     Example:
@@ -75,7 +76,6 @@ class MethodRegressor(ConstrainedBNNRegressor):
         True
     """
 
-    offset = False
     checkpoint = None
     verbose = False
 
@@ -90,8 +90,9 @@ class MethodRegressor(ConstrainedBNNRegressor):
         tolerance: Any = None,
         sensor_std: Any = "learn",
         n_members: int = 5,
-        dropout: float = 0.05,
+        dropout: float | tuple[float, ...] = (0.005, 0.02, 0.05, 0.1),
         penalties: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0),
+        offset: bool = False,
         hidden: tuple[int, ...] = (64, 64),
         activation: str = "silu",
         prior_std: float = 1.0,
@@ -110,6 +111,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
         self.n_members = n_members
         self.dropout = dropout
         self.penalties = penalties
+        self.offset = offset
         self.hidden = hidden
         self.activation = activation
         self.prior_std = prior_std
@@ -131,7 +133,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
         p = super().predict_distribution(X)
         layer = self.model_.conditioning
         members = {"deterministic": 1, "ensemble": self.n_members}.get(self.inference)
-        if members is None or (layer is not None and bool(layer.tolerance.learned.any())):
+        drawn = (None if layer is None else layer.tolerance, self.model_.sensor)
+        if members is None or any(part is not None and bool(part.learned.any()) for part in drawn):
             return p
         return replace(p, n_draws=members)
 
@@ -156,11 +159,15 @@ class MethodRegressor(ConstrainedBNNRegressor):
         if self._imposition.tolerance == "learned":
             return super()._tolerance(obeyed)
         if self._imposition.tolerance == "paper":
-            return {name: 0.0 if exact else TolerancePrior.paper() for name, exact in zip(names, obeyed, strict=True)}
+            return dict.fromkeys(names, TolerancePrior.paper())
         if self._imposition.tolerance == "given":
             by_name = said if isinstance(said, Mapping) else dict.fromkeys(names, said)
             return {name: 0.0 if _is_learned(by_name.get(name)) else by_name[name] for name in names}
         return dict.fromkeys(names, 0.0)
+
+    @property
+    def _has_offset(self) -> bool:
+        return bool(self.offset) and self._imposition.tolerance == "learned"
 
     def _sensor_std(self, Y: Array, obeyed: NDArray[np.bool_]) -> Array | None:
         return super()._sensor_std(Y, obeyed) if self._imposition.sensors else None
@@ -169,8 +176,11 @@ class MethodRegressor(ConstrainedBNNRegressor):
 
     def _train(self, rows: Rows, validation: Rows | None, callback: Callback = None) -> History:  # type: ignore[override]
         model, imposition = self._model, self._imposition
-        self.penalty_ = self._tuned_penalty(rows, validation) if imposition.way == "penalty" else 0.0
+        self.penalty_ = self.dropout_ = 0.0
+        if self.inference == "dropout":
+            self.dropout_ = self._tuned("dropout_", self._probabilities, rows, validation)
         if imposition.way == "penalty":
+            self.penalty_ = self._tuned("penalty_", self.penalties, rows, validation)
             model.likelihood = Penalised(self.penalty_)
         history = self._fit_weights(rows, validation, self._plan(), callback)
         model.conditioning = self._layer if imposition.in_prediction else None
@@ -183,7 +193,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
     def _fit_weights(self, rows: Rows, validation: Rows | None, plan: TrainingPlan, callback: Callback) -> History:
         if INFERENCES[self.inference].by == "posterior":
             return train(self._model, rows, validation, plan, seed=self.seed_, callback=callback)
-        seeds, dropout = self._member_seeds(), self.dropout if self.inference == "dropout" else 0.0
+        seeds, dropout = self._member_seeds(), self.dropout_
         weights, history = fit_members(self._model, rows, validation, plan, seeds, dropout=dropout, callback=callback)
         if self._imposition.way == "qp":
             self._model.conditioning = self._layer
@@ -194,25 +204,31 @@ class MethodRegressor(ConstrainedBNNRegressor):
     def _source(self, weights: torch.Tensor, rows: Rows) -> WeightSource:
         network = self._model.network
         if self.inference == "dropout":
-            return Dropout(network, weights[0], self.dropout)
+            return Dropout(network, weights[0], self.dropout_)
         return LastLayerLaplace(network, weights[0], rows) if self.inference == "laplace" else Members(weights)
 
-    def _tuned_penalty(self, rows: Rows, validation: Rows | None) -> float:
-        """The strength under which held-out rows are most likely, each tried with a part of the epochs."""
-        if validation is None or len(self.penalties) == 1:
-            return float(self.penalties[len(self.penalties) // 2])
+    def _tuned(self, name: str, values: Sequence[float], rows: Rows, validation: Rows | None) -> float:
+        """The value of an attribute under which held-out rows are most likely, each tried with a part of the epochs."""
+        if validation is None or len(values) == 1 or self._imposition.way == "qp":  # a QP would be solved for each
+            return float(values[len(values) // 2])
         model, start, plan = self._model, deepcopy(self._model.state_dict()), self._plan()
+        likelihood, penalised = model.likelihood, self._imposition.way == "penalty"
         first = plan.epochs_of("means", len(rows), model.conditioned) // TUNING_SHARE
         short = replace(plan, max_epochs=max(1, plan.max_epochs // TUNING_SHARE), mean_epochs=first)
         found = {}
-        for strength in self.penalties:
-            model.likelihood = Penalised(strength)
+        for value in map(float, values):
+            setattr(self, name, value)
+            model.likelihood = Penalised(self.penalty_) if penalised else likelihood
             self._fit_weights(rows, validation, short, None)
-            model.likelihood = Penalised(0.0)
-            found[float(strength)] = -float(model.mixture_log_prob(validation, derived_seed(self.seed_, 7)).mean())
-            model.source = None
+            model.likelihood = Penalised(0.0) if penalised else likelihood
+            found[value] = -float(model.mixture_log_prob(validation, derived_seed(self.seed_, 7)).mean())
+            model.source, model.likelihood = None, likelihood
             model.load_state_dict(start)
         return min(found, key=found.__getitem__)
+
+    @property
+    def _probabilities(self) -> list[float]:
+        return np.atleast_1d(self.dropout).tolist()
 
     def _member_seeds(self) -> list[int]:
         """The first member is the deterministic network of the same seed."""
@@ -248,8 +264,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
             raise MethodError(f"imposition {method.imposition!r} must have balances, but got constraint=None.")
         if not (isinstance(self.n_members, int) and self.n_members >= 1):
             raise MethodError(f"n_members must be a whole number of at least 1, but got {self.n_members!r}.")
-        if not 0 <= self.dropout < 1:
-            raise MethodError(f"dropout must be a probability in [0, 1), but got {self.dropout!r}.")
+        if not self._probabilities or not all(0 <= p < 1 for p in self._probabilities):
+            raise MethodError(f"dropout must be a probability in [0, 1), or several, but got {self.dropout!r}.")
         if not self.penalties or not all(0 <= strength < np.inf for strength in self.penalties):
             raise MethodError(f"penalties must hold numbers ≥ 0, but got {self.penalties!r}.")
 
