@@ -15,12 +15,21 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def together(task, *arguments, size=2):
-    """What `task` gives in each of the processes: its exception if it fails, "killed" if the process was."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # outlives them, as torchrun's does
+def new_store():
+    """What processes meet by; it outlives them, as torchrun's does."""
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def together(task, *arguments, size=2, store=None, start=0):
+    """What `task` gives in each of the processes: its exception if it fails, "killed" if the process was.
+
+    They may be the ones that are started again, with the `store` of those before.
+    """
+    store = store or new_store()
     ends = [CONTEXT.Pipe(duplex=False) for _ in range(size)]
     started = [
-        CONTEXT.Process(target=_member, args=(r, size, store.port, ends[r][1], task, arguments)) for r in range(size)
+        CONTEXT.Process(target=_member, args=(r, size, store.port, start, ends[r][1], task, arguments))
+        for r in range(size)
     ]
     for process in started:
         process.start()
@@ -46,9 +55,9 @@ def _received(end):
         return "killed"
 
 
-def _member(rank, size, port, told, task, arguments):
+def _member(rank, size, port, start, told, task, arguments):
     os.environ |= {"RANK": f"{rank}", "WORLD_SIZE": f"{size}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
-    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": f"{start}"}
     torch.set_num_threads(1)
     try:
         told.send(task(*arguments))

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from process_group import in_group, together
+from process_group import in_group, new_store, together
 from test_training import constrained_model, data
 
 from equipoise.checkpoint import TrainingError
@@ -103,6 +103,23 @@ def test_a_checkpoint_of_several_processes_is_gone_on_with_by_one(single, tmp_pa
 
 def differing(group):
     return fitted(group, seed=group.rank)
+
+
+def summed_up(group, kill):
+    tells = group.tells_first()
+    if group.rank == kill:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return float(group.sum(torch.ones(1))), tells
+
+
+def test_processes_that_are_started_again_meet_at_once_and_have_a_voice_again():
+    """What torchrun keeps for them still has the addresses, and the problems told, of those that were killed."""
+    store = new_store()
+    rest, lost = together(in_group, summed_up, 1, store=store)
+    assert isinstance(rest, LostProcessError)
+    assert lost == "killed"
+    again = together(in_group, summed_up, None, store=store, start=1)
+    assert sorted(again) == [(2.0, False), (2.0, True)]
 
 
 def test_processes_that_start_from_different_seeds_are_refused():

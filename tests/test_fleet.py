@@ -12,6 +12,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+from joblib.parallel import ThreadingBackend
 
 from equipoise import fleet
 from equipoise.fleet import FleetError, run_many
@@ -186,6 +187,20 @@ def test_ctrl_c_with_many_tasks_waiting_ends_without_a_traceback(tmp_path, when)
     assert "interrupted" in told
     assert "Traceback" not in told
     assert not (tmp_path / "never").exists()
+
+
+class AllTogether(ThreadingBackend):
+    """Gives results when all are there, as Ray's does."""
+
+    supports_return_generator = False
+
+
+def test_a_backend_that_gives_results_all_together_is_one_to_send_tasks_to():
+    joblib.register_parallel_backend("all together", AllTogether)
+    with joblib.parallel_config(backend="all together"):
+        assert values(run_many(squares(3), verbose=False)) == SQUARES
+        with pytest.raises(ValueError, match="no such cell"):
+            run_many({"bad": fail}, verbose=False)
 
 
 def test_no_tasks_are_done_at_once():

@@ -172,6 +172,8 @@ def _join() -> Group:
 
     with _all_there():
         store, rank, size = next(iter(rendezvous("env://", timeout=PATIENCE)))
+        # torchrun's store outlives the processes that it starts again: they must not find addresses of those before
+        store = dist.PrefixStore(f"equipoise, start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     return Group(rank, size, store)
@@ -186,6 +188,10 @@ def _all_there() -> Iterator[None]:
 
 
 _LOST = "All processes of a joint training must stay to its end, but one of them ended before. Start them again."
+_TOLD = (
+    "All processes of a joint training must stay to its end, but this one was told to stop: by torchrun, where another "
+    "ended before, or by whoever ends torchrun. Start them again."
+)
 
 
 @contextmanager
@@ -193,7 +199,7 @@ def _ended_when_told() -> Iterator[None]:
     """`torchrun` ends the other processes by a signal, often before they see that one is gone."""
 
     def end(number: int, frame: object) -> None:
-        raise LostProcessError(_LOST)
+        raise LostProcessError(_TOLD)
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -108,6 +108,10 @@ def _results(tasks: Mapping[str, Task], workers: int | None, told: Any = None) -
     """Names and results in the order in which tasks end; leaving it stops the others."""
     settings: Any = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "2 * n_jobs"}
     calls = (delayed(_call)(name, task, os.getpid(), told) for name, task in tasks.items())
+    backend, _ = get_active_backend()
+    if not backend.supports_return_generator:  # Ray: results come together, and it takes one worker unless told
+        yield Parallel(n_jobs=-1, batch_size=1)(calls)
+        return
     with ExitStack() as stack:
         with _deaf_children():  # processes start with the first tasks
             running: Any = Parallel(n_jobs=workers, **settings)(calls)
@@ -154,7 +158,9 @@ def _settle(parent: int) -> None:
 def _one_thread() -> None:
     """For torch; where a task imports it later, joblib's and Dask's processes have the variable that says so."""
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        import torch  # waits where another thread of a Dask worker is still importing it
+
+        torch.set_num_threads(1)
 
 
 def _end_with(parent: int) -> None:

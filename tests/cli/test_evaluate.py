@@ -149,6 +149,13 @@ def test_a_prediction_is_not_taken_for_measurements(fitted, folder, refused, opt
         assert "'out.csv' must hold what was measured, but got a prediction: 'Voltage [V]' beside" in told
 
 
+def test_a_prediction_from_inputs_alone_is_not_taken_for_measurements(fitted, folder, refused):
+    handmade_table.write(folder, rows().drop(columns=list(OUTPUTS)))
+    assert main(["predict", str(fitted), "cell.csv", "-o", "out.csv"]) == 0
+    for command in ("evaluate", "report"):
+        assert "but got a prediction: 'Voltage [V]' beside 'Voltage [V] std'" in refused(command, fitted, "out.csv")
+
+
 def test_a_table_without_an_output_is_refused(fitted, folder, refused):
     handmade_table.write(folder, rows().drop(columns="Loss [V]"))
     assert "'cell.csv' must have the columns asked for, but got none called 'Loss [V]'" in refused(

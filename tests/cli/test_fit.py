@@ -394,6 +394,13 @@ def test_a_process_killed_in_a_joint_fit_ends_it_with_one_sentence_and_resuming_
     assert [record["epoch"] for record in epochs(folder / "cell.run.jsonl")] == list(range(EPOCHS))
 
 
+def test_the_process_that_is_left_has_the_command_too(folder):
+    lost, (code, out, err) = together(killed_in_group, folder, 0)
+    assert (lost, code, out) == ("killed", 2, "")
+    line = "torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --resume"
+    assert err.endswith(f"Go on with: {line}\n")
+
+
 def test_what_is_wrong_for_all_processes_is_told_by_one(folder):
     handmade_table.write(folder, job=JOB.replace("cell.csv", "cel.csv"))
     results = together(fit_in_group, folder)

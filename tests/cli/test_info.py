@@ -56,7 +56,7 @@ def test_programs_get_all_of_it_as_json(fitted, capsys):
 
 def test_the_job_file_comes_back_as_it_was(fitted, capsys):
     assert main(["info", str(fitted), "--job"]) == 0
-    assert capsys.readouterr().out == f"{FULL_JOB}\n"
+    assert capsys.readouterr().out == FULL_JOB
 
 
 def test_a_model_without_job_file_says_so(fitted, folder, capsys):

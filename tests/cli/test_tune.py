@@ -89,4 +89,4 @@ def test_a_table_that_is_not_there_is_named_with_the_closest_one(folder, refused
 
 def test_too_few_rows_to_hold_some_out_are_refused(folder, refused):
     handmade_table.write(folder, cell(4))
-    assert "held_out must name rows to judge trials by, but got none" in refused("tune", "cell.toml")
+    assert "'cell.csv' must have 5 rows or more to search on, but got 4" in refused("tune", "cell.toml")

@@ -312,9 +312,11 @@ def test_sentinels_are_listed_as_outliers_and_do_not_break_a_balance():
     assert (found.n_outliers, len(found.outliers)) == (10, 10)
 
 
-def test_more_than_five_percent_are_no_outliers():
+def test_rows_of_a_sensor_that_was_stuck_for_a_while_are_outliers_but_a_third_of_all_rows_are_none():
     flows = plant(0.1, 0.0)
     flows[::10, 0] += 1e-3
+    assert finding(MASS, flows).n_outliers == 100
+    flows[::3, 0] += 1e-3
     assert finding(MASS, flows).n_outliers == 0
 
 

@@ -34,7 +34,7 @@ def run(
     if json:
         as_json(found.to_dict())
     else:
-        _show(found, described.data)
+        _show(found, described)
     if not found.holds:
         raise typer.Exit(1)
 
@@ -79,10 +79,11 @@ def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
         yield f"'{job.data.name}' has {len(rows.Y)} rows for {len(job.outputs)} outputs: too few to learn from."
 
 
-def _show(found: Diagnosis, data: Path) -> None:
+def _show(found: Diagnosis, job: Job) -> None:
     from equipoise.job.drafting import toml_line
     from equipoise.tables.places import noun
 
+    data = job.data
     header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", f"in {noun(data)}"]
     if found.balances:
         table(f"{found.n_rows} rows", header, [_line(balance, data) for balance in found.balances], left=3)
@@ -94,6 +95,8 @@ def _show(found: Diagnosis, data: Path) -> None:
         if balance.repair is not None:
             say(f"  to repair it, {balance.repair.message}")
             say(f"  {toml_line(balance.name, balance.repair.equation)}")
+            if (column := balance.repair.column) is not None and column not in job.columns:
+                say(f"  and put {column!r} into known, or into outputs if it is to be predicted")
     for warning in found.remarks:
         remark(warning)
 

@@ -44,10 +44,10 @@ def run(
     processes train one model together: torchrun --nproc-per-node 2 -m equipoise fit JOB.
     """
     with _together() as (rank, processes):
+        files = _Files(output or job.with_suffix(".safetensors"))
         if rank > 0:
-            _follow(job, seed, quick, device)
+            _follow(job, files, seed, quick, device, processes)
         else:
-            files = _Files(output or job.with_suffix(".safetensors"))
             _fit(job, files, resume, anew, seed, quick, device, tensorboard, processes)
 
 
@@ -78,7 +78,7 @@ def _fit(
     model = _estimator(described, files.checkpoint, seed, quick, device)
     model.set_params(verbose=is_watched())
     start, X = time.perf_counter(), rows.X[list(described.x_columns)]
-    again = _again(job, files.target, seed, quick, processes)
+    again = _again(job, files.target, seed, quick, device, processes)
     with _kept(files, again), _recording(files.running, tensorboard) as record:
         files.start(anew)
         model.fit(X, rows.Y, callback=record)
@@ -108,14 +108,22 @@ def _check_rows(job: Job, rows: RowsOfTable) -> None:
         raise TableError(f"{rule}, but got {len(rows.Y)}. Add more.")
 
 
-def _follow(job: Path, seed: int | None, quick: bool, device: str | None) -> None:
-    """What a process that is not the first does: the same training, of which it keeps and tells nothing."""
+def _follow(job: Path, files: _Files, seed: int | None, quick: bool, device: str | None, processes: int) -> None:
+    """What a process that is not the first does: the same training, of which it keeps nothing, and tells nothing unless
+    it is the one that is left.
+    """
     from equipoise.cli.rows import job_to_learn, rows_of_job
+    from equipoise.distributed import LostProcessError
 
     described = job_to_learn(job)
     rows = rows_of_job(described)
     _check_rows(described, rows)
-    _estimator(described, None, seed, quick, device).fit(rows.X[list(described.x_columns)], rows.Y)
+    model = _estimator(described, None, seed, quick, device)
+    try:
+        model.fit(rows.X[list(described.x_columns)], rows.Y)
+    except LostProcessError as error:
+        again = _again(job, files.target, seed, quick, device, processes)
+        raise LostProcessError(f"{error} {files.left(again)}") from error
 
 
 @contextmanager
@@ -150,17 +158,21 @@ def _estimator(
     return model
 
 
-def _again(job: Path, target: Path, seed: int | None, quick: bool, processes: int = 1) -> str:
+def _again(
+    job: Path, target: Path, seed: int | None, quick: bool, device: str | None = None, processes: int = 1
+) -> str:
     """The command that goes on with a fit.
 
     Example:
         >>> _again(Path("my cell.toml"), Path("cell.safetensors"), 3, False)
         "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3 --resume"
-        >>> _again(Path("cell.toml"), Path("cell.safetensors"), None, False, processes=2)
-        'torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --resume'
+        >>> _again(Path("cell.toml"), Path("cell.safetensors"), None, False, "cuda", processes=2)
+        'torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --device cuda --resume'
     """
     options = [*(["--seed", str(seed)] if seed is not None else []), *(["--quick"] if quick else [])]
-    together = ["torchrun", "--nproc-per-node", str(processes), "-m", "equipoise"]
+    options += [] if device is None else ["--device", device]
+    here = os.environ.get("LOCAL_WORLD_SIZE", str(processes))  # of several machines, each starts its own
+    together = ["torchrun", "--nproc-per-node", here, "-m", "equipoise"]
     program = together if processes > 1 else ["equipoise"]
     return shlex.join([*program, "fit", str(job), "-o", str(target), *options, "--resume"])
 
@@ -183,6 +195,8 @@ class _Files:
             raise ArtifactError(f"The folder of '{self.target}' must exist, but got none. Make it first.")
         if self.target.is_dir():
             raise ArtifactError(f"The model's file must not be a folder, but got '{self.target}'. Give a file name.")
+        if self.target.exists() and not self.target.is_file():
+            raise ArtifactError(f"The model's file must not be a device or a pipe, but got '{self.target}'.")
         self._check_writable()
         if self.checkpoint.exists() and not (resume or anew):
             advice = "Add --resume to go on with it, or --anew to start again."

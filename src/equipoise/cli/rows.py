@@ -103,10 +103,13 @@ def _refuse_prediction(path: Path, outputs: Sequence[str]) -> None:
     from equipoise import tables
 
     names = {*tables.header(path)}
-    for name in outputs:
-        if name in names and f"{name} measured" in names and not names.isdisjoint({f"{name} std", "draw"}):
-            rule = f"'{path.name}' must hold what was measured, but got a prediction: {name!r} beside '{name} measured'"
-            raise tables.TableError(f"{rule}. Give the table that it was made from.")
+    for name in (each for each in outputs if each in names):
+        measured, spread = f"{name} measured", [f"{name} {part}" for part in ("std", "lower", "upper")]
+        carried = measured in names and not names.isdisjoint({spread[0], "draw"})
+        if carried or names.issuperset(spread):
+            beside = measured if carried else spread[0]
+            rule = f"'{path.name}' must hold what was measured, but got a prediction: {name!r} beside {beside!r}"
+            raise tables.TableError(f"{rule}. Give a table with what was measured.")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,12 +33,16 @@ def run(
     import numpy as np
 
     from equipoise.cli.rows import job_to_learn, rows_of_job
+    from equipoise.tables import TableError
     from equipoise.tuning import Choice, Uniform, tune
 
     described = job_to_learn(job)
     rows = rows_of_job(described)
     overrides: dict[str, Any] = {"max_epochs": 60} if quick else {}
     held_out = np.random.default_rng(described.model.seed).permutation(len(rows.Y))[: int(HELD_OUT * len(rows.Y))]
+    if not len(held_out):
+        rule = f"'{described.data.name}' must have {math.ceil(1 / HELD_OUT)} rows or more to search on"
+        raise TableError(f"{rule}, but got {len(rows.Y)}. Collect more.")
     own = described.model
     space = {
         "hidden": Choice(_with(own.hidden, (32,), (64,), (32, 32), (64, 64), (48, 48, 48))),
@@ -73,7 +78,7 @@ def _with(own: Any, *others: Any) -> list:
 def _show(result: TuningResult) -> None:
     names = list(result.parameters)
     records = result.trials.head(SHOWN).to_dict("records")
-    lines = [[str(r["state"]), number(r["value"], 5), *(str(_short(r.get(name))) for name in names)] for r in records]
+    lines = [[str(r["state"]), number(r["value"], 5), *(_cell(r.get(name)) for name in names)] for r in records]
     table(f"The best of {len(result.trials)} trials", ["state", "NLL per row, scaled", *names], lines)
     say("Put this into the job file:\n\n[model]")
     for name, value in result.parameters.items():
@@ -84,3 +89,15 @@ def _show(result: TuningResult) -> None:
 
 def _short(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _cell(value: Any) -> str:
+    """Of a table whose columns are numbers with gaps: whole numbers without a point, what was left out as a dash.
+
+    Example:
+        >>> _cell(30.0), _cell(float("nan")), _cell(0.00123456), _cell((64, 64))
+        ('30', '–', '0.001235', '(64, 64)')
+    """
+    if value is None or value != value:
+        return "–"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(_short(value))

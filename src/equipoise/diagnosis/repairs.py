@@ -28,6 +28,7 @@ from equipoise.equations import column_symbol, format_equation
 Array = NDArray[np.float64]
 REDUCTION = 5.0  # by how much a repair must bring the residual down
 NEARLY = 2.0  # repairs within this factor of the best one are as good as it
+ROUNDED = 0.1  # standard deviations of the residual by which a constant may be rounded
 SLACK = 1.05  # least squares and typical sizes do not agree to the last percent
 FEWEST_ROWS = 5
 KINDS = (
@@ -195,7 +196,9 @@ def _additions(column: str, values: Array, z: Array, addable: bool) -> Iterator[
 
 
 def _rounded_factor(fitted: _Change, z: Array) -> float:
-    """The fitted factor, with as few digits as leave the residual as small."""
+    """The fitted factor, with as few digits as leave the residual as small; a constant, as leave no bias."""
+    if fitted.column is None:
+        return shortest(fitted.factor, lambda factor: abs(factor - fitted.factor) <= ROUNDED * float(np.std(z)))
     bar = SLACK * fitted.left(z, 0.0)
     return shortest(fitted.factor, lambda factor: replace(fitted, factor=factor).left(z, 0.0) <= bar)
 

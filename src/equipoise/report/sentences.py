@@ -192,9 +192,10 @@ def training(f: Findings) -> str:
     epochs = f.history.epochs
     if not epochs:
         return "The model does not remember its training."
-    seconds = sum(record.get("seconds", 0.0) for record in epochs)
+    seconds = [record["seconds"] for record in epochs if "seconds" in record]  # a model file has none
+    time = f" in {number(sum(seconds))} s" if seconds else ""
     ended = f", and ended because of: {f.history.stopped}" if f.history.stopped else ""
-    words = f"Training ran for {counted(len(epochs), 'epoch')} in {number(seconds)} s{ended}."
+    words = f"Training ran for {counted(len(epochs), 'epoch')}{time}{ended}."
     return words + (f" The state after epoch {f.history.best_epoch} was kept." if f.history.best_epoch >= 0 else "")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from equipoise.atomic import place_of
 from equipoise.equations import quoted_list
 from equipoise.tables.cells import decimal_of
 from equipoise.tables.dialect import NUMBER
@@ -46,7 +47,9 @@ class TableWriter:
         self.path = Path(path)
         self._decimal = "." if source is None else decimal_of(Path(source))
         self._kind = _ParquetSink if is_parquet(self.path) else _TextSink
-        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        with _writing(self.path):
+            self._place = place_of(self.path)
+        self._part = self._place.with_name(f".{self._place.name}.{os.getpid()}.part")
         self._columns: tuple[Any, ...] | None = None
         self._open = ExitStack()
 
@@ -90,7 +93,7 @@ class TableWriter:
             self._open.close()
             with open(self._part, "rb+") as file:
                 os.fsync(file.fileno())
-            os.replace(self._part, self.path)
+            os.replace(self._part, self._place)
 
     def _abandon(self) -> None:
         with suppress(Exception):  # what could not be written before cannot be now, and the first reason counts
