@@ -70,12 +70,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=(0,), help="rows to fit to; 0 is all of them")
     parser.add_argument("--methods", nargs="+", default=(OURS,), help="as `equipoise compare` calls them")
     parser.add_argument("--temperature", type=float, nargs="+", default=TEMPERATURES)
-    parser.add_argument("--mean-epochs", type=int, nargs="+", help="left out: what the plan picks")
+    parser.add_argument("--mean-epochs", type=int, nargs="+", default=(TrainingPlan().mean_epochs,))
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    values = {"temperature": chosen.temperature}
-    if chosen.mean_epochs:
-        values["mean_epochs"] = chosen.mean_epochs
+    values = {"temperature": chosen.temperature, "mean_epochs": chosen.mean_epochs}
     for line in table(chosen.cases, chosen.seeds, chosen.rows, chosen.methods, **values):
         print(line, flush=True)
 

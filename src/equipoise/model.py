@@ -126,11 +126,6 @@ class ConstrainedBNN(nn.Module):
         self.sensor = sensor
         self.register_buffer("rounding", rounding)
 
-    @property
-    def conditioned(self) -> bool:
-        """Whether what the network says is conditioned on balances."""
-        return self.conditioning is not None
-
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
     ) -> DiagonalGaussian | ConditionedGaussian:

@@ -13,8 +13,7 @@ class TrainingPlan:
 
     Args:
         max_epochs: Upper bound on all epochs together.
-        mean_epochs: Epochs of the first phase, at most half of all; None picks 300 without balances, and 50 to 300 with
-            them, from the number of rows.
+        mean_epochs: Epochs of the first phase, at most half of all.
         noise_epochs: Epochs of the last phase, at most a tenth of all.
         batch_size: Rows per step; None picks it, and how often an epoch passes over the rows, from their number.
         mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
@@ -30,7 +29,7 @@ class TrainingPlan:
     """
 
     max_epochs: int = 600
-    mean_epochs: int | None = None
+    mean_epochs: int = 300
     noise_epochs: int = 60
     batch_size: int | None = None
     mean_learning_rate: float = 2e-2
@@ -51,9 +50,7 @@ class TrainingPlan:
         for name in rates:
             _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf)
         for name in ("mean_epochs", "noise_epochs"):
-            value = getattr(self, name)
-            unsaid = value is None and name == "mean_epochs"
-            _check(name, value, unsaid or (isinstance(value, int) and value >= 0))
+            _check(name, getattr(self, name), isinstance(getattr(self, name), int) and getattr(self, name) >= 0)
         for name in ("init_std", "temperature"):
             _check(name, getattr(self, name), 0 < getattr(self, name) < math.inf)
         _check("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0)
@@ -79,31 +76,12 @@ class TrainingPlan:
         """A twenty-fifth of the rows, as a power of two between 32 and 512."""
         return max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25))))
 
-    def steps_per_epoch(self, n_rows: int) -> int:
-        return math.ceil(self.passes(n_rows) * n_rows / self.rows_per_step(n_rows))
-
-    def epochs_of(self, phase: str, n_rows: int, conditioned: bool) -> int:
-        """How many of `max_epochs` a phase may take.
-
-        Args:
-            phase: One of `PHASES`.
-            n_rows: Rows to fit to.
-            conditioned: Whether the network's Gaussian is conditioned on balances in training.
-        """
-        epochs = {"means": self._first_epochs(n_rows, conditioned), "noise": self.last_epochs}
+    def epochs_of(self, phase: str) -> int:
+        epochs = {
+            "means": min(self.mean_epochs, self.max_epochs // 2),
+            "noise": min(self.noise_epochs, self.max_epochs // 10),
+        }
         return epochs.get(phase, self.max_epochs - sum(epochs.values()))
-
-    @property
-    def last_epochs(self) -> int:
-        return min(self.noise_epochs, self.max_epochs // 10)
-
-    def _first_epochs(self, n_rows: int, conditioned: bool) -> int:
-        """With balances about a thousand steps: fewer leave a small table half learned, more let the means learn the
-        noise. Without them as many as there may be: what a likelihood finds half learned, it calls noise
-        (docs/defaults.md).
-        """
-        chosen = max(50, min(300, math.ceil(1000 / self.steps_per_epoch(n_rows)))) if conditioned else 300
-        return min(chosen if self.mean_epochs is None else self.mean_epochs, self.max_epochs // 2)
 
 
 def _is_count(value: object) -> bool:

@@ -159,7 +159,7 @@ class _Run:
         self._finish()
 
     def _phase_epochs(self) -> Iterator[dict]:
-        progress, total = self.progress, self._epochs_of(self.progress.phase)
+        progress, total = self.progress, self.plan.epochs_of(self.progress.phase)
         while progress.epoch < total and not self._exhausted():
             yield self._epoch(progress.epoch / total, total)
 
@@ -283,10 +283,7 @@ class _Run:
     def _warming_up(self) -> bool:
         """Whether the KL still counts for less than 1: such epochs are neither kept nor counted as without success."""
         progress = self.progress
-        return progress.phase == "elbo" and progress.epoch <= self.plan.kl_warmup * self._epochs_of("elbo")
-
-    def _epochs_of(self, phase: str) -> int:
-        return self.plan.epochs_of(phase, len(self.rows), self.model.conditioned)
+        return progress.phase == "elbo" and progress.epoch <= self.plan.kl_warmup * self.plan.epochs_of("elbo")
 
     def _exhausted(self) -> bool:
         return self.progress.phase == "elbo" and self.progress.since_best >= self.plan.patience

@@ -115,8 +115,7 @@ def test_every_option_is_listed_with_its_default_and_its_help():
     for name, field in ModelOptions.model_fields.items():
         assert re.search(rf"^# {name} = .+ # {re.escape(field.description)}$", said, re.MULTILINE)
     uncommented = re.sub("(?m)^# ", "", said)
-    examples = {"device": "cuda", "mean_epochs": 100, "batch_size": 128, "validation_draws": 8}
-    assert ModelOptions(**tomllib.loads(uncommented)) == ModelOptions(**examples)
+    assert ModelOptions(**tomllib.loads(uncommented)) == ModelOptions(device="cuda", batch_size=128, validation_draws=8)
 
 
 def test_sensors_and_tolerances_can_be_used_by_removing_the_comment_signs():

@@ -58,14 +58,6 @@ def test_the_penalty_reaches_the_objective():
     np.testing.assert_allclose(added.detach(), 2.0 * miss.square().sum(-1).detach(), rtol=1e-6)
 
 
-def test_only_what_is_conditioned_on_balances_says_so():
-    model = imposed()
-    assert model.conditioned
-    model.conditioning = None  # as in the training of methods that condition afterwards
-    assert not model.conditioned
-    assert not imposed(WAYS["projection"][0]).conditioned
-
-
 def test_without_another_way_it_is_the_core():
     model, data = imposed(likelihood=joint, tolerance=0.3), rows()
     core = ConstrainedBNN(model.network, model.conditioning, joint)

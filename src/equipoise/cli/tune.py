@@ -82,8 +82,6 @@ def _show(result: TuningResult) -> None:
     table(f"The best of {len(result.trials)} trials", ["state", "NLL per row, scaled", *names], lines)
     say("Put this into the job file:\n\n[model]")
     for name, value in result.parameters.items():
-        if value is None:  # what is left to the number of rows is left out
-            continue
         say(f"{name} = {json.dumps(_short(value))}")
 
 

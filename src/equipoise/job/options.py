@@ -40,10 +40,8 @@ class ModelOptions(BaseModel):
         default=600,
         description="the most epochs, of one pass over the rows each, or up to four if few",
     )
-    mean_epochs: Annotated[Whole, Field(ge=0)] | None = Field(
-        default=None,
-        examples=[100],
-        description="epochs of the first phase, of means alone; left out: from the number of rows",
+    mean_epochs: Annotated[Whole, Field(ge=0)] = Field(
+        default=300, description="epochs of the first phase, which fits means alone; at most half of all"
     )
     noise_epochs: Annotated[Whole, Field(ge=0)] = Field(
         default=60, description="epochs of the last phase, which fits spreads alone; at most a tenth of all"

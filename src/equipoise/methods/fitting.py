@@ -51,7 +51,7 @@ def fit_members(
     run = MembersRun(model, rows, validation, plan, seeds, dropout)
     for phase in PHASES:
         run.start(phase)
-        for record in run.epochs(plan.epochs_of(phase, len(rows), model.conditioned)):
+        for record in run.epochs(plan.epochs_of(phase)):
             run.history.epochs.append(record)
             if callback is not None:
                 callback(record)

@@ -39,11 +39,6 @@ class ImposedBNN(ConstrainedBNN):
         self.meet = meet
         self.source: WeightSource | None = None
 
-    @property
-    def conditioned(self) -> bool:
-        """Not where balances are met in another way."""
-        return super().conditioned and self.meet is None
-
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
     ) -> Gaussian:

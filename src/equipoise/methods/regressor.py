@@ -213,8 +213,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
             return float(values[len(values) // 2])
         model, start, plan = self._model, deepcopy(self._model.state_dict()), self._plan()
         likelihood, penalised = model.likelihood, self._imposition.way == "penalty"
-        first = plan.epochs_of("means", len(rows), model.conditioned) // TUNING_SHARE
-        short = replace(plan, max_epochs=max(1, plan.max_epochs // TUNING_SHARE), mean_epochs=first)
+        fewer = {"max_epochs": max(1, plan.max_epochs // TUNING_SHARE), "mean_epochs": plan.mean_epochs // TUNING_SHARE}
+        short = replace(plan, **fewer)
         found = {}
         for value in map(float, values):
             setattr(self, name, value)

@@ -39,7 +39,9 @@ class Watch:
     """
 
     def __init__(self, trial: Trial, plan: TrainingPlan, deadline: float, show: Callable[[int], object]):
-        self.trial, self.plan, self.deadline, self.show = trial, plan, deadline, show
+        self.trial, self.deadline, self.show = trial, deadline, show
+        n_elbo = plan.epochs_of("elbo")
+        self.warmup, self.prune_after = plan.kl_warmup * n_elbo, PRUNE_AFTER * n_elbo
         self.epochs, self.value = 0, math.nan
         self._comparable = 0  # epochs after the first phase
 
@@ -52,10 +54,9 @@ class Watch:
         if record["phase"] == "means":
             return
         self._comparable += 1
-        n_elbo = self.plan.max_epochs - self.plan.last_epochs - (self.epochs - self._comparable)
-        if self._comparable <= self.plan.kl_warmup * n_elbo or self._comparable % REPORT_EVERY:
+        if self._comparable <= self.warmup or self._comparable % REPORT_EVERY:
             return
         self.trial.report(record["validation"], self._comparable)
-        late = self._comparable >= PRUNE_AFTER * n_elbo and record["phase"] == "elbo"
+        late = self._comparable >= self.prune_after and record["phase"] == "elbo"
         if late and self.trial.should_prune():
             raise PrunedError
