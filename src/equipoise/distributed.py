@@ -173,7 +173,8 @@ def _join() -> Group:
     with _all_there():
         store, rank, size = next(iter(rendezvous("env://", timeout=PATIENCE)))
         # torchrun's store outlives the processes that it starts again: they must not find addresses of those before
-        store = dist.PrefixStore(f"equipoise, start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        start = f"equipoise, start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        store = dist.PrefixStore(start, store)  # type: ignore[reportPrivateImportUsage]
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     return Group(rank, size, store)

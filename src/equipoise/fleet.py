@@ -108,9 +108,9 @@ def _results(tasks: Mapping[str, Task], workers: int | None, told: Any = None) -
     """Names and results in the order in which tasks end; leaving it stops the others."""
     settings: Any = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "2 * n_jobs"}
     calls = (delayed(_call)(name, task, os.getpid(), told) for name, task in tasks.items())
-    backend, _ = get_active_backend()
-    if not backend.supports_return_generator:  # Ray: results come together, and it takes one worker unless told
-        yield Parallel(n_jobs=-1, batch_size=1)(calls)
+    if not getattr(get_active_backend()[0], "supports_return_generator", False):  # Ray
+        everywhere: Any = {"n_jobs": -1, "batch_size": 1}  # it takes one worker unless told, and gives results together
+        yield Parallel(**everywhere)(calls)
         return
     with ExitStack() as stack:
         with _deaf_children():  # processes start with the first tasks
