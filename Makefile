@@ -7,6 +7,7 @@ SEEDS ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+BENCH := .venv-bench
 
 # PIP_CONSTRAINT pins what is installed; newer versions of pip want PIP_BUILD_CONSTRAINT for the build backend.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
@@ -57,8 +58,8 @@ format: $(STAMP) ## format the code and repair what the linter can
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
-bench: $(STAMP) ## time the algebra, a training step, prediction and streaming beside their peers
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: $(BENCH)/.stamp ## time the algebra, a training step, prediction and streaming beside their peers, in .venv-bench
+	@$(BENCH)/bin/python -m benchmarks $(ARGS)
 
 figure: $(STAMP) ## draw the figure in the README again
 	@$(BIN)/python docs/figures/readme.py
@@ -66,6 +67,15 @@ figure: $(STAMP) ## draw the figure in the README again
 clean: ## remove caches and build products (.venv stays; delete it by hand to start afresh)
 	@rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov build dist docs/_build
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# Peers have an environment of their own: some bring torchvision, and qpth asks for versions that nothing else wants.
+$(BENCH)/.stamp: pyproject.toml constraints.txt
+	@echo "Setting up $(BENCH) with the peers (some minutes the first time) ..."
+	@$(PYTHON) -m venv $(BENCH)
+	@$(PIP:$(BIN)/%=$(BENCH)/bin/%) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP:$(BIN)/%=$(BENCH)/bin/%) --editable ".[battery,cluster,compare,parquet,tune,bench]"
+	@$(PIP:$(BIN)/%=$(BENCH)/bin/%) --no-deps qpth
+	@touch $@
 
 # The stamp is written last, so an interrupted set-up is taken up again. torch comes first: its pin decides
 # which build everything after it must agree with.

@@ -125,10 +125,17 @@ def _clock_ghz() -> float:
 
 
 def _merged(kept: Sequence[dict], findings: Findings, kind: type) -> list[dict]:
-    """New entries of `kind` after those of benchmarks that were not run now."""
-    new = {name: [_entry(name, each) for each in found if isinstance(each, kind)] for name, found in findings.items()}
-    old = [entry for entry in kept if entry.get("benchmark") not in new]
-    return old + [entry for entries in new.values() for entry in entries]
+    """New entries of `kind` after the old ones that stay: of benchmarks that were not run now, and of targets that could
+    not be measured now.
+    """
+    new = [_entry(name, each) for name, found in findings.items() for each in found if isinstance(each, kind)]
+    measured = {entry["name"] for entry in kept if entry["ratio"] is not None} if kind is Outcome else set()
+    new = [entry for entry in new if entry["ratio"] is not None or entry["name"] not in measured]
+    names = {entry["name"] for entry in new}
+    replaced = (
+        (lambda entry: entry["name"] in names) if kind is Outcome else (lambda entry: entry["benchmark"] in findings)
+    )
+    return [entry for entry in kept if "benchmark" in entry and not replaced(entry)] + new
 
 
 def _entry(benchmark: str, found: Result | Outcome) -> dict:

@@ -132,6 +132,16 @@ def test_a_peer_that_is_not_installed_or_does_not_load_is_named_with_its_reason(
 # --- Results ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_target_that_was_measured_is_not_replaced_by_one_whose_peer_is_not_there(tmp_path):
+    path = tmp_path / "results.json"
+    results.save({"layers": [targets.Outcome("conditioning_vs_qpth", 1.0, 2.0)]}, path, {})
+    absent = targets.Outcome("conditioning_vs_qpth", note="not installed")
+    other = targets.Outcome("conditioning_vs_textbook", 1.0, 4.0)
+    results.save({"layers": [absent, other]}, path, {"qpth": "not installed"})
+    found = {entry["name"]: entry["ratio"] for entry in json.loads(path.read_text("utf-8"))["targets"]}
+    assert found == {"conditioning_vs_qpth": 0.5, "conditioning_vs_textbook": 0.25}
+
+
 def test_a_partial_run_replaces_its_own_findings_only(tmp_path):
     path = tmp_path / "results.json"
     old = results.Result("condition", "textbook", 1.0, 2.0, {})

@@ -7,6 +7,7 @@ import json
 import math
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +114,11 @@ class Trial:
         """Changes with data, balances, options and method, and with the versions of torch and of this package."""
         import torch
 
-        from equipoise import __version__
         from equipoise.methods.regressor import MethodRegressor
 
         options, balances = MethodRegressor(**self.case.options).get_params(deep=False), self.case.constraint
         said: list[Any] = [FORMAT, self.method.name, self.seed, repr(sorted(options.items())), balances.names]
-        said += [balances.columns, balances.outputs, split.digest(), torch.__version__, __version__]
+        said += [balances.columns, balances.outputs, split.digest(), torch.__version__, version("equipoise")]
         joined = hashlib.sha256(json.dumps(said).encode())
         for part in (balances.A, balances.B, balances.b):
             joined.update(np.ascontiguousarray(part).tobytes())
