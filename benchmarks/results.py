@@ -125,7 +125,7 @@ def _clock_ghz() -> float:
 
 
 def _merged(kept: Sequence[dict], findings: Findings, kind: type) -> list[dict]:
-    """New entries of `kind` after the old ones that stay: of benchmarks not run now, and of targets not measured now."""
+    """New entries of `kind` after the old ones that stay: benchmarks not run now, and targets not measured now."""
     new = [_entry(name, each) for name, found in findings.items() for each in found if isinstance(each, kind)]
     measured = {entry["name"] for entry in kept if entry["ratio"] is not None} if kind is Outcome else set()
     new = [entry for entry in new if entry["ratio"] is not None or entry["name"] not in measured]
