@@ -23,7 +23,7 @@ time over the other's in the same run: below 1 we are faster.
     python -m benchmarks.scaling        # the curves and docs/figures/scaling.svg
     python -m benchmarks.performance    # this page
 
-Peers are optional: `pip install 'equipoise[bench]'`. Without them their rows say so.
+`make bench` installs the peers into an environment of their own, `.venv-bench`; without them their rows say so.
 """
 
 MEASURED = """## How it is measured

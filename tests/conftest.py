@@ -28,6 +28,13 @@ settings.load_profile("equipoise")
 _HERE = Path(__file__).parent
 collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") if not path.name.startswith("test_")]
 
+_LONG = ("test_deployment.py", "test_session.py", "test_guide.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Files with tests that take long come first, so that in the end no worker waits for another."""
+    items.sort(key=lambda item: item.path.name not in _LONG)
+
 
 @pytest.fixture
 def long_training():
