@@ -320,6 +320,19 @@ def test_rows_of_a_sensor_that_was_stuck_for_a_while_are_outliers_but_a_third_of
     assert finding(MASS, flows).n_outliers == 0
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_missing_constant_is_not_rounded_until_it_leaves_a_bias(seed):
+    """273.2 instead of 273.15 is off by 0.3 standard deviations of the residual."""
+    rng = np.random.default_rng(seed)
+    celsius = rng.uniform(10, 90, 300)
+    table = np.column_stack([celsius, celsius + 273.15]) + 0.12 * rng.standard_normal((300, 2))
+    equal = LinearConstraint.from_equations({"same": "T2 = T1"}, outputs=["T1", "T2"])
+    found = finding(equal, table)
+    assert found.verdict == "does not hold"
+    assert found.repair.kind == "constant"
+    assert -found.repair.factor == pytest.approx(273.15, abs=0.05)
+
+
 def test_a_balance_that_does_not_hold_has_no_outliers():
     flows = plant(0.1, 0.01)
     flows[3, 0] = 1e5
