@@ -68,7 +68,7 @@ clean: ## remove caches and build products (.venv stays; delete it by hand to st
 	@rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov build dist docs/_build
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-# Peers have an environment of their own: some bring torchvision, and qpth asks for versions that nothing else wants.
+# Peers have an environment of their own: some bring torchvision, and qpth is taken without what it asks for.
 $(BENCH)/.stamp: pyproject.toml constraints.txt
 	@echo "Setting up $(BENCH) with the peers (some minutes the first time) ..."
 	@$(PYTHON) -m venv $(BENCH)

@@ -328,13 +328,9 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         if self.constraint_ is None:
             return ConstrainedBNN(network, None, marginal, sensor).to(self._device)
-        layer = data.conditioning(self._tolerance(data.obeyed), self._has_offset)
+        layer = data.conditioning(self._tolerance(data.obeyed), bool(self.offset))
         likelihood = LIKELIHOODS[self.likelihood]
         return ConstrainedBNN(network, layer, likelihood, sensor, data.rounding()).to(self._device)
-
-    @property
-    def _has_offset(self) -> bool:
-        return bool(self.offset)
 
     def _train(
         self, rows: AnyRows, validation: Rows | None, callback: Callable[[dict], object] | None = None

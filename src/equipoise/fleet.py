@@ -3,7 +3,7 @@
 Tasks run through joblib: on the cores of this machine unless its settings say otherwise. So a cluster is one line of
 the user's, and none of ours::
 
-    with joblib.parallel_config(backend="dask"):  # or "ray"
+    with joblib.parallel_config(backend="dask"):
         results = run_many(tasks)
 
 A process that is killed costs the time of tasks under way and no result: these are begun again.

@@ -54,7 +54,14 @@ def test_a_missing_column_of_the_table_is_proposed_for_a_balance(folder, capsys)
     job = JOB.replace('"Loss [V]"]', '"Loss [V]", "Terminal [V]"]').replace(BALANCE, '"Terminal = Voltage"')
     handmade_table.write(folder, job=job)
     assert main(["check", "cell.toml"]) == 1
-    assert "Lead [V]" in capsys.readouterr().out  # which the job does not mention
+    out = capsys.readouterr().out
+    assert "  and put 'Lead [V]' into known, or into outputs if it is to be predicted" in out
+    (advice,) = (line.strip() for line in out.splitlines() if line.startswith("  voltage = "))
+    told = job.replace('voltage = "Terminal = Voltage"', advice).replace(
+        "[balances]", 'known = ["Lead [V]"]\n[balances]'
+    )
+    handmade_table.write(folder, job=told)
+    assert main(["check", "cell.toml"]) == 0
 
 
 @pytest.mark.parametrize(("job", "holds"), [(JOB, True), (FLIPPED, False), (NO_BALANCES, True)])

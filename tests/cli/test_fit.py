@@ -299,6 +299,7 @@ def test_a_constant_output_is_fitted_with_a_remark(folder, capsys):
         ("nowhere/m.safetensors", "The folder of 'nowhere/m.safetensors' must exist, but got none"),
         ("cell.csv/m.safetensors", "The folder of 'cell.csv/m.safetensors' must exist, but got none"),
         (".", "The model's file must not be a folder, but got '.'"),
+        (os.devnull, f"The model's file must not be a device or a pipe, but got '{os.devnull}'"),
     ],
 )
 def test_a_place_that_cannot_be_written_to_is_refused_before_training(refused, output, message):

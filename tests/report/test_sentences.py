@@ -193,6 +193,8 @@ def test_training_is_told_with_its_length_and_end():
         "Training ran for 3 epochs in 5.00 s, and ended because of: all epochs run. The state after epoch 2 was kept."
     )
     assert sentences.training(made_up(history=History())) == "The model does not remember its training."
+    loaded = History([{"epoch": 0}], best_epoch=0)
+    assert sentences.training(made_up(history=loaded)) == "Training ran for 1 epoch. The state after epoch 0 was kept."
 
 
 def test_the_summary_has_a_paragraph_for_outputs_balances_and_another_model():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from equipoise import metrics
 
 if TYPE_CHECKING:
-    from equipoise.cases import Case, Split, Table
+    from equipoise.cases import Case, Split
     from equipoise.methods.regressor import MethodRegressor
     from equipoise.predictive import Predictive
 
@@ -50,6 +50,8 @@ def score(model: MethodRegressor, case: Case, split: Split, fit_seconds: float) 
         split: Whose test rows.
         fit_seconds: How long the fit took.
     """
+    from equipoise.preparation import obeyed_to_rounding  # brings torch, which those who list scores do without
+
     test, std = split.test, np.nanstd(split.fit.Y.to_numpy(float), 0)
     std = np.where(std > 0, std, 1.0)  # a constant is measured in its own unit
     X = test.X.to_numpy(float)
@@ -58,13 +60,14 @@ def score(model: MethodRegressor, case: Case, split: Split, fit_seconds: float) 
     mean = np.asarray(p.mean, dtype=float)
     row_seconds = (time.process_time() - start) / len(mean)
     measured, Y = p.measured(), test.Y.to_numpy(float)
+    facts = obeyed_to_rounding(case.constraint, X, Y, float(np.finfo(float).eps))
     residuals = np.abs(p.residual_of_samples(DRAWS, constraint=case.constraint)) / case.constraint.scale(std)
     return {
         "rmse": _rmse(mean, Y, std),
         "rmse_true": math.nan if test.truth is None else _rmse(mean, test.truth.to_numpy(float), std),
         "crps": float(np.nanmean(np.nanmean(metrics.crps(measured, Y), 0) / std)),
         "energy_score": float(np.nanmean(metrics.energy_score(measured, Y, std))),
-        "joint_nll": _joint_nll(measured, Y, residuals[..., _facts(case, test)]),
+        "joint_nll": _joint_nll(measured, Y, residuals[..., facts]),
         **_calibration(measured, Y, std),
         "residual_of_mean": float(np.mean(np.abs(case.constraint.residual(X, mean)) / case.constraint.scale(std))),
         "residual_of_draws": float(residuals.mean()),
@@ -87,15 +90,6 @@ def _joint_nll(p: Predictive, Y: Array, residuals_of_facts: Array) -> float:
         return math.nan
     nll = metrics.joint_nll(p, Y)
     return nll if math.isfinite(nll) else math.nan
-
-
-def _facts(case: Case, test: Table) -> NDArray[np.bool_]:
-    """Which balances the measured rows obey to rounding, as far as all that is in them was measured."""
-    X, Y = test.X.to_numpy(float), test.Y.to_numpy(float)
-    rounding = 64 * np.finfo(float).eps * case.constraint.magnitude(X, Y)
-    residual = case.constraint.residual(X, Y)
-    seen = ~np.isnan(residual)
-    return seen.any(axis=0) & np.all(~seen | (np.abs(residual) <= rounding), axis=0)
 
 
 def _calibration(p: Predictive, Y: Array, std: Array) -> dict[str, float]:

@@ -150,6 +150,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
     def _build(self, data: Prepared) -> ConstrainedBNN:
         model = ImposedBNN(super()._build(data), WAYS.get(self._imposition.way or ""))
         self._layer = model.conditioning
+        if self._layer is not None and self._imposition.tolerance != "learned":
+            self._layer.offset = None
         if not self._imposition.in_training:
             model.conditioning = None
         return model.to(self._device)
@@ -164,10 +166,6 @@ class MethodRegressor(ConstrainedBNNRegressor):
             by_name = said if isinstance(said, Mapping) else dict.fromkeys(names, said)
             return {name: 0.0 if _is_learned(by_name.get(name)) else by_name[name] for name in names}
         return dict.fromkeys(names, 0.0)
-
-    @property
-    def _has_offset(self) -> bool:
-        return bool(self.offset) and self._imposition.tolerance == "learned"
 
     def _sensor_std(self, Y: Array, obeyed: NDArray[np.bool_]) -> Array | None:
         return super()._sensor_std(Y, obeyed) if self._imposition.sensors else None
