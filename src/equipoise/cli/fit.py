@@ -196,7 +196,8 @@ class _Files:
         if self.target.is_dir():
             raise ArtifactError(f"The model's file must not be a folder, but got '{self.target}'. Give a file name.")
         if self.target.exists() and not self.target.is_file():
-            raise ArtifactError(f"The model's file must not be a device or a pipe, but got '{self.target}'.")
+            rule = f"The model's file must not be a device or a pipe, but got '{self.target}'"
+            raise ArtifactError(f"{rule}. Give a file name.")
         self._check_writable()
         if self.checkpoint.exists() and not (resume or anew):
             advice = "Add --resume to go on with it, or --anew to start again."
