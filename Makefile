@@ -32,8 +32,8 @@ tune: $(STAMP) ## search the study's architecture and rates on its validation ro
 	@$(BIN)/python -m equipoise.battery.tune $(ARGS)
 
 compare: $(STAMP) ## every rival method on the battery and five other cases (hours; goes on where it stopped)
-	@$(BIN)/equipoise compare battery --seeds 5 --workers 2 -o runs/compare-battery
-	@$(BIN)/equipoise compare tank flash biased hierarchy few --seeds 3 --workers 2 -o runs/compare-cases
+	@$(BIN)/equipoise compare battery --seeds 5 --first-seed 10 --workers 2 -o runs/compare-battery
+	@$(BIN)/equipoise compare tank flash biased hierarchy few --seeds 3 --first-seed 10 --workers 2 -o runs/compare-cases
 	@$(BIN)/python -m equipoise.comparison runs/compare-battery/compare.json runs/compare-cases/compare.json \
 	  --reading docs/comparison-reading.md -o docs/comparison.md
 	@mkdir -p docs/results

@@ -29,12 +29,17 @@ def test_a_job_is_compared_and_the_second_start_reads_what_is_kept(folder, capsy
 def test_an_interruption_says_how_to_go_on(folder, capsys, monkeypatch):
     from equipoise import comparison
 
-    def interrupted(*arguments, **options):
+    asked = []
+
+    def interrupted(cases, methods, seeds, **options):
+        asked.append(list(seeds))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(comparison, "compare", interrupted)
-    assert main(["compare", "cell.toml", "--seeds", "2", "-o", "out"]) == 130
-    assert "Go on with: equipoise compare cell.toml --seeds 2 -o out" in capsys.readouterr().out
+    for chosen in ("--seeds 2", "--seeds 2 --first-seed 7"):
+        assert main(["compare", "cell.toml", *chosen.split(), "-o", "out"]) == 130
+        assert f"Go on with: equipoise compare cell.toml {chosen} -o out" in capsys.readouterr().out
+    assert asked == [[0, 1], [7, 8]]
 
 
 @pytest.mark.parametrize(

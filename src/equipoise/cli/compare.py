@@ -48,6 +48,7 @@ def run(
         ),
     ] = "default",
     seeds: Annotated[int, typer.Option(help="How many; every method gets the same ones.", min=1)] = 3,
+    first_seed: Annotated[int, typer.Option(help="The first of them, for seeds that nothing was chosen by.", min=0)] = 0,
     workers: Annotated[int, typer.Option(help="Fits at the same time; -1 for one per core.", min=-1)] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: small network, 20 epochs.")] = False,
 ) -> None:
@@ -72,9 +73,9 @@ def run(
     cases = [as_case(job, output) for job in jobs]
     if quick:
         cases = [_quickly(case) for case in cases]
-    again = _command(jobs, output, methods, seeds, quick)
+    again, numbers = _command(jobs, output, methods, seeds, first_seed, quick), range(first_seed, first_seed + seeds)
     try:
-        found = compare(cases, names, seeds, folder=output, n_jobs=workers or 1, verbose=is_watched(), command=again)
+        found = compare(cases, names, numbers, folder=output, n_jobs=workers or 1, verbose=is_watched(), command=again)
     except KeyboardInterrupt:
         say(f"Interrupted. Finished fits are kept. Go on with: {again}")
         raise
@@ -114,12 +115,13 @@ def _quickly(case: Case) -> Case:
     return replace(case, options=options)
 
 
-def _command(jobs: list[str], output: Path, methods: str, seeds: int, quick: bool) -> str:
+def _command(jobs: list[str], output: Path, methods: str, seeds: int, first_seed: int, quick: bool) -> str:
     """
     Example:
-        >>> _command(["my cell.toml"], Path("out"), "default", 3, True)
-        "equipoise compare 'my cell.toml' --seeds 3 --quick -o out"
+        >>> _command(["my cell.toml"], Path("out"), "default", 3, 10, True)
+        "equipoise compare 'my cell.toml' --seeds 3 --first-seed 10 --quick -o out"
     """
-    chosen = [] if methods == "default" else ["--methods", methods]
-    words = ["equipoise", "compare", *jobs, *chosen, "--seeds", str(seeds), *(["--quick"] if quick else [])]
-    return shlex.join([*words, "-o", str(output)])
+    words = ["equipoise", "compare", *jobs]
+    words += [] if methods == "default" else ["--methods", methods]
+    words += ["--seeds", str(seeds), *(["--first-seed", str(first_seed)] if first_seed else [])]
+    return shlex.join([*words, *(["--quick"] if quick else []), "-o", str(output)])
