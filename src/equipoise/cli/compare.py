@@ -48,7 +48,7 @@ def run(
         ),
     ] = "default",
     seeds: Annotated[int, typer.Option(help="How many; every method gets the same ones.", min=1)] = 3,
-    first_seed: Annotated[int, typer.Option(help="The first of them, for seeds that nothing was chosen by.", min=0)] = 0,
+    first_seed: Annotated[int, typer.Option(help="The first of them; new ones are chosen by nobody.", min=0)] = 0,
     workers: Annotated[int, typer.Option(help="Fits at the same time; -1 for one per core.", min=-1)] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: small network, 20 epochs.")] = False,
 ) -> None:
