@@ -1,8 +1,11 @@
-"""Processes that train together, as `torchrun` starts them, for tests: they import torch once for all."""
+"""Processes of their own, alone or together as `torchrun` starts them, for tests: they import torch once for all."""
 
 import multiprocessing
 import os
+import runpy
+import sys
 
+import pytest
 import torch
 from torch import distributed as dist
 
@@ -11,8 +14,27 @@ from equipoise.distributed import joined
 PATIENCE = 60.0  # seconds for what takes a few
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["equipoise.tuning", "equipoise.job", "equipoise.cli", "torch._dynamo", "distributed", "pytest"]
+    ["equipoise.tuning", "equipoise.diagnosis", "equipoise.report.story", "torch._dynamo", "distributed", "pytest"]
 )
+
+one_server = pytest.mark.xdist_group("processes")  # one worker has the server that processes are forked from
+
+
+def command(words, folder, out, err):
+    """The exit code of `python -m equipoise` with these arguments, in a folder, with files for what it prints."""
+    process = CONTEXT.Process(target=_command, args=(words, folder, out, err))
+    process.start()
+    process.join(PATIENCE)
+    return process.exitcode
+
+
+def _command(words, folder, out, err):
+    os.chdir(folder)
+    for stream, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    torch.set_num_threads(1)
+    sys.argv = ["equipoise", *words]
+    runpy.run_module("equipoise", run_name="__main__", alter_sys=True)
 
 
 def new_store():

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from process_group import in_group, new_store, together
+from process_group import in_group, new_store, one_server, together
 from test_training import constrained_model, data
 
 from equipoise.checkpoint import TrainingError
@@ -15,7 +15,7 @@ from equipoise.model import ConstrainedBNN, Rows
 from equipoise.plan import TrainingPlan
 from equipoise.training import mean_rmse, train
 
-pytestmark = pytest.mark.usefixtures("long_training")
+pytestmark = [pytest.mark.usefixtures("long_training"), one_server]
 PLAN = TrainingPlan(max_epochs=20, mean_epochs=8, noise_epochs=2, batch_size=33)  # 64 rows: batches of 33 and 31
 
 

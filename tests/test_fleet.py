@@ -218,6 +218,8 @@ def test_each_task_has_a_bar_that_fills(capsys, workers):
 
 # --- On a cluster -----------------------------------------------------------------------------------------------------
 
+one_server = pytest.mark.xdist_group("processes")  # as in process_group.py, which imports torch
+
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -245,6 +247,7 @@ def fitted(seed, progress):
     return model.predict(x), os.getpid()
 
 
+@one_server
 def test_fits_on_a_cluster_are_those_of_this_process_to_the_bit(cluster, long_training):
     tasks = squares(3, fitted)
     here = run_many(tasks, 1, verbose=False)
@@ -255,6 +258,7 @@ def test_fits_on_a_cluster_are_those_of_this_process_to_the_bit(cluster, long_tr
         np.testing.assert_array_equal(there[name][0], prediction)
 
 
+@one_server
 def test_a_killed_worker_of_a_cluster_costs_no_result(cluster, tmp_path):
     flag = tmp_path / "calls"
     with joblib.parallel_config(backend="dask"), contextlib.redirect_stderr(None):
@@ -263,6 +267,7 @@ def test_a_killed_worker_of_a_cluster_costs_no_result(cluster, tmp_path):
     assert flag.read_text().split().count("1") == 2
 
 
+@one_server
 def test_what_a_task_raises_on_a_cluster_reaches_the_caller(cluster):
     with joblib.parallel_config(backend="dask"), pytest.raises(ValueError, match="no such cell"):
         run_many({"bad": fail}, verbose=False)

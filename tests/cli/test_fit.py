@@ -14,7 +14,7 @@ import handmade_table
 import numpy as np
 import pytest
 from handmade_table import INPUTS, JOB, OUTPUTS, cell, contents
-from process_group import together
+from process_group import one_server, together
 from safetensors.numpy import load_file
 
 from equipoise import artifact
@@ -363,6 +363,7 @@ def killed_in_group(folder, victim):
     return fit_in_group(folder, kill=victim)
 
 
+@one_server
 def test_a_fit_that_was_killed_resumes_to_the_same_file_byte_for_byte(folder, whole, capsys):
     assert together(killed_in_group, folder, 0, size=1) == ["killed"]
     assert set(contents(folder)) == {"cell.csv", "cell.toml", "cell.safetensors.ckpt", "cell.run.jsonl.part"}
@@ -373,6 +374,7 @@ def test_a_fit_that_was_killed_resumes_to_the_same_file_byte_for_byte(folder, wh
     assert set(contents(folder)) == set(contents(whole))
 
 
+@one_server
 def test_a_process_killed_in_a_joint_fit_ends_it_with_one_sentence_and_resuming_leads_to_the_model_of_one(
     folder, whole
 ):
@@ -395,6 +397,7 @@ def test_a_process_killed_in_a_joint_fit_ends_it_with_one_sentence_and_resuming_
     assert [record["epoch"] for record in epochs(folder / "cell.run.jsonl")] == list(range(EPOCHS))
 
 
+@one_server
 def test_the_process_that_is_left_has_the_command_too(folder):
     lost, (code, out, err) = together(killed_in_group, folder, 0)
     assert (lost, code, out) == ("killed", 2, "")
@@ -402,6 +405,7 @@ def test_the_process_that_is_left_has_the_command_too(folder):
     assert err.endswith(f"Go on with: {line}\n")
 
 
+@one_server
 def test_what_is_wrong_for_all_processes_is_told_by_one(folder):
     handmade_table.write(folder, job=JOB.replace("cell.csv", "cel.csv"))
     results = together(fit_in_group, folder)

@@ -1,69 +1,30 @@
 """A newcomer's session: from a table to a report through the real command line, with a wrong sign on the way."""
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 from handmade_table import INPUTS, OUTPUTS, SENSOR_STD, cell
+from process_group import command, one_server
 
 from equipoise.job import Job
-
-# Half of a command's time is imports. This process has done them, and forks one for each command, which is then what
-# `python -m equipoise` is: a process with its own arguments, folder, output and exit code.
-READY = """
-import json, os, runpy, sys
-import equipoise.estimator, equipoise.report.story, matplotlib.figure
-
-for line in sys.stdin:
-    words, out, err = json.loads(line)
-    if (child := os.fork()) == 0:
-        for stream, path in ((1, out), (2, err)):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
-        sys.argv = ["equipoise", *words]
-        try:
-            runpy.run_module("equipoise", run_name="__main__", alter_sys=True)
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        sys.stdout.flush(), sys.stderr.flush()
-        os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Shell:
-    """Runs commands in a folder, as a person at a terminal with a pipe behind would."""
-
-    def __init__(self, folder, output):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([sys.executable, "-c", READY], cwd=folder, env=environment, **pipes)
-        self.files = output / "out", output / "err"
-
-    def __call__(self, *words, ends_with=0):
-        print(json.dumps([words, *map(str, self.files)]), file=self.process.stdin, flush=True)
-        code = int(self.process.stdout.readline())
-        out, err = (file.read_text("utf-8") for file in self.files)
-        assert code == ends_with, err
-        assert "\x1b" not in out + err
-        return out, err
-
-    def close(self):
-        self.process.communicate()
 
 
 @pytest.fixture
 def equipoise(tmp_path, tmp_path_factory):
-    shell = Shell(tmp_path, tmp_path_factory.mktemp("shell"))
-    yield shell
-    shell.close()
+    """Runs a command in the folder, as a person at a terminal with a pipe behind would; gives what it printed."""
+    files = [tmp_path_factory.mktemp("shell") / name for name in ("out", "err")]
+
+    def run(*words, ends_with=0):
+        code = command(words, tmp_path, *files)
+        out, err = (file.read_text("utf-8") for file in files)
+        assert code == ends_with, err
+        assert "\x1b" not in out + err
+        return out, err
+
+    return run
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process for each command")
+@one_server
 def test_a_newcomer_comes_from_a_table_to_a_report(tmp_path, equipoise):
     job = tmp_path / "cell.toml"
     cell(80).to_csv(tmp_path / "cell.csv", index=False)

@@ -9,7 +9,7 @@ import signal
 import optuna
 import pandas as pd
 import pytest
-from process_group import CONTEXT, together
+from process_group import CONTEXT, one_server, together
 from small_search import BAD, GOOD, HELD_OUT, RATES, X, Y, known, search, small
 
 from equipoise.estimator import ConstrainedBNNRegressor
@@ -114,6 +114,7 @@ def share(journal, n_trials, start, fits_before_the_end=math.inf):
     return len(fits)
 
 
+@one_server
 def test_two_processes_share_the_trials_of_one_study(tmp_path):
     fits = together(share, tmp_path / "journal", 7, CONTEXT.Barrier(2))
     assert sum(fits) == 7
@@ -130,6 +131,7 @@ def test_two_processes_share_the_trials_of_one_study(tmp_path):
         assert trial["value"] == history.epochs[history.best_epoch]["validation"]
 
 
+@one_server
 def test_the_trial_of_a_killed_process_is_proposed_again(tmp_path):
     assert together(share, tmp_path / "cut", 3, CONTEXT.Barrier(1), 1, size=1) == ["killed"]
     pieces = search(tmp_path / "cut", RANGE, n_trials=3, first=[GOOD])
