@@ -38,6 +38,15 @@ def test_decimal_commas_are_understood(table):
     np.testing.assert_array_equal(numbers_of(path, ["a", "b"], missing_ok=True), [[1.5, -2], [0.25, 1500], [np.nan, 7]])
 
 
+@pytest.mark.parametrize("days", [("01.03", "12.03"), ("12.03", "24.12")])
+def test_one_column_with_points_does_not_take_the_decimal_comma_from_the_others(table, days):
+    path = table(f"day;a;b\n{days[0]};1,5;-2\n{days[1]};0,25;1,5e3\n")
+    np.testing.assert_array_equal(numbers_of(path, ["a", "b"]), [[1.5, -2], [0.25, 1500]])
+    assert read(path)["day"].tolist() == list(days)
+    with pytest.raises(TableError, match=rf"'day' must hold numbers, but got '{days[0]}' in line 2"):
+        numbers_of(path, ["day"])
+
+
 @pytest.mark.parametrize("rows", [1, 2, 100])
 @pytest.mark.parametrize(
     ("text", "got"),
@@ -60,7 +69,7 @@ def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows)
 @pytest.mark.parametrize(
     ("text", "got", "advice"),
     [
-        ("a;b\n1,5;1\n1.500;2\n", "'1,5' in line 2", "decimals with a point"),
+        ("a;b\n1,5;1\n1.500;2\n", "'1.500' in line 3", "decimals with a comma"),
         ("a;b\n" + "1,5;1\n" * 500 + "1.500;2\n", "'1.500' in line 502", "decimals with a comma"),  # 1500 or 1.5?
         ("a;b\n1.5;1\n1,500;2\n", "'1,500' in line 3", "decimals with a point"),
         ("a;b\n1,5;1\n1.000,5;2\n", "'1.000,5' in line 3", "without separators .* decimals with a comma"),

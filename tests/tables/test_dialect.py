@@ -41,7 +41,12 @@ def test_the_delimiter_is_recognised_whatever_the_suffix(table, delimiter, name)
         ("a|b\n1,5e3|2\n", "|", ","),
         ("Time;Current, A;Voltage, V\n0;1,5;3,2\n", ";", ","),  # a comma would give three even columns, too
         ('a;b\n"1,5";"2,5"\n', ";", ","),
-        ("a;b\n1,5;2.5\n", ";", "."),  # both: what is not a point will be refused as a number
+        ("a;b\n1,5;2.5\n", ";", ","),  # both: what is not a comma will be refused as a number
+        ("a\tb\n1,5\t2.5\n", "\t", "."),
+        ("a;b;c\n1,5;2.5;3.5\n", ";", "."),
+        ("day;b\n01.03;1,5\n12.03;2,5\n", ";", ","),
+        ("day|b\n01.03|1,5\n12.03|2,5\n", "|", ","),
+        ("day;b;c\n12.03;1,5;2,5\n13.03;2,5;3\n", ";", ","),
         ("a;b\n1;2\n", ";", "."),
         ("when;b\n3.5.2024;1,5\n", ";", ","),  # a date is no number
         ("a;b\n1,234,567;2\n", ";", "."),
@@ -60,6 +65,11 @@ def test_delimiter_and_decimal_sign_are_recognised_together(table, text, delimit
 
 def test_a_decimal_comma_is_found_behind_any_number_of_whole_numbers(table):
     assert dialect_of(table("a;b\n" + "1;2\n" * 5000 + "1,5;2\n")).decimal == ","
+
+
+def test_numbers_that_may_be_decimals_or_thousands_are_looked_at_to_the_end(table):
+    assert dialect_of(table("a;b\n" + "1.926;2\n" * 300)).decimal == "."
+    assert dialect_of(table("a;b\n" + "1.926;2\n" * 300 + "947;2\n" * 300)).decimal == ","
 
 
 def test_a_changed_file_is_looked_at_again(table):

@@ -6,14 +6,15 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from equipoise.tables.files import DELIMITERS, TableError, damage_named, format_of, opened
+from equipoise.tables.signs import OTHER, Signs, decimal_sign
 
 MISSING: frozenset[str] = frozenset(("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"))
 NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -35,7 +36,7 @@ def dialect_of(path: Path) -> Dialect:
     """Recognise how a text table is written.
 
     UTF-8 (a line that is none is taken for Windows-1252, which has the printed part of Latin-1) or UTF-16; comma,
-    semicolon, tab or |; and, where the delimiter is no comma, decimals with a comma if all of them are written so.
+    semicolon, tab or |; and, where the delimiter is no comma, decimals with a comma if most columns have them.
     """
     state = path.stat()
     return _sniffed(path, state.st_mtime_ns, state.st_size)
@@ -99,14 +100,15 @@ def _decimal(first: list[str], rest: Iterator[str], delimiter: str) -> str:
     """The decimal sign. Whole numbers do not tell, so that lines are looked at until a number does."""
     if delimiter == ",":
         return "."
-    edge = re.escape(delimiter)
-    number = re.compile(rf"(?:^|{edge})[ \"]*{NUMBER}[ \"]*(?={edge}|\r|\n|$)", re.MULTILINE)
-    while first:
-        found = "".join(number.findall("".join(first)))
-        if "," in found or "." in found:
-            return "." if "." in found else ","
-        first = list(islice(rest, _SNIFFED_LINES))
-    return "."
+    records, columns = filter(None, csv.reader(chain(first, rest), delimiter=delimiter)), []
+    next(records)
+    with suppress(csv.Error):  # a quote that is never closed: told when the table is read
+        while batch := list(islice(records, _SNIFFED_LINES)):
+            seen = map(Signs.of, zip_longest(*batch, fillvalue=""))
+            columns = [before | more for before, more in zip_longest(columns, seen, fillvalue=Signs())]
+            if any(column.shows(sign) for column in columns for sign in OTHER):
+                break
+    return decimal_sign(columns, delimiter)
 
 
 @contextmanager
