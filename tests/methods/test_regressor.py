@@ -132,6 +132,16 @@ def test_given_tolerances_are_fixed_and_others_exact():
 
 
 @pytest.mark.usefixtures("long_training")
+def test_the_one_tolerance_after_training_is_that_of_held_out_rows():
+    (X, scattered), (_, obeying) = data(noise=0.3), data(noise=1e-3)
+    held_out, found = np.arange(60, 80), {}
+    for name, mixed in {"obey": np.vstack([scattered[:60], obeying[60:]]), "scatter": scattered}.items():
+        model = MethodRegressor(BALANCE, imposition="posthoc-scalar", **QUICK)
+        found[name] = model.fit(X, mixed, held_out=held_out).tolerances_["tol_std"].item()
+    assert found["obey"] < 0.05 * found["scatter"]  # training rows are the same
+
+
+@pytest.mark.usefixtures("long_training")
 def test_the_probability_of_dropout_is_the_one_that_held_out_rows_like_best():
     model = fitted("dropout", "none", dropout=(0.9, 0.01))
     assert model.dropout_ == model.model_.source.probability == 0.01
