@@ -6,6 +6,7 @@ import tomllib
 
 import handmade_table
 import numpy as np
+import pandas as pd
 import pytest
 from handmade_table import cell
 
@@ -49,6 +50,21 @@ def test_the_balances_of_the_data_are_found_and_their_residuals_told(folder, cap
     assert float(line.partition("(residual ")[2].partition(",")[0]) == pytest.approx(residual, rel=0.2)
 
 
+def test_rows_that_break_a_balance_are_counted(folder, capsys):
+    rng = np.random.default_rng(0)
+    top, bottom = rng.uniform(1, 3, (2, 2000)).round(3)
+    table = pd.DataFrame({"feed": (top + bottom).round(3), "top": top, "bottom": bottom})
+    table.loc[:39, "top"] = 0.0
+    table.to_csv("column.csv", index=False)
+    assert main(["init", "column.csv"]) == 0
+    assert "\n  feed = top + bottom    (holds to rounding in all but 40 of 2,000 rows)\n" in capsys.readouterr().out
+    table["feed"] += 0.01 * rng.standard_normal(2000)
+    table.to_csv("column.csv", index=False)
+    assert main(["init", "column.csv", "--force"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "feed = " in line)
+    assert line.endswith(" % of the spread of its terms; holds in all but 40 of 2,000 rows)")
+
+
 def test_the_job_file_has_the_whole_name_of_the_table(folder):
     for year, suffix in ((2024, "csv"), (2025, "csv"), (2026, "csv.gz")):
         cell().to_csv(f"plant.{year}.{suffix}", index=False)
@@ -88,6 +104,14 @@ def test_a_cell_that_makes_a_column_text_is_told(folder, capsys):
     err = capsys.readouterr().err
     assert "note: 'OCV [V]' is taken for text: Column 'OCV [V]' must hold numbers, but got 'Bad Input' in line 6" in err
     assert "operator" not in err
+
+
+def test_columns_with_separators_of_thousands_are_told(folder, capsys):
+    (folder / "plant.csv").write_text("n;x;y\n1.926;0,5;1,5\n947;1,5;2,5\n12.004;2,5;1,5\n")
+    assert main(["init", "plant.csv"]) == 0
+    assert " # 947 to 12004\n" in (folder / "plant.toml").read_text("utf-8")
+    note = "note: points in 'n' are read as separators of thousands: 1.926 is 1926.\n"
+    assert note in capsys.readouterr().err
 
 
 def test_a_job_file_that_is_there_is_replaced_only_by_force(folder, refused):

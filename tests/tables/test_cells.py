@@ -72,15 +72,39 @@ def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows)
         ("a;b\n1,5;1\n1.500;2\n", "'1.500' in line 3", "decimals with a comma"),
         ("a;b\n" + "1,5;1\n" * 500 + "1.500;2\n", "'1.500' in line 502", "decimals with a comma"),  # 1500 or 1.5?
         ("a;b\n1.5;1\n1,500;2\n", "'1,500' in line 3", "decimals with a point"),
-        ("a;b\n1,5;1\n1.000,5;2\n", "'1.000,5' in line 3", "without separators .* decimals with a comma"),
+        ("a;b\n1,5;1,5\n1,000.5;2\n", "'1,000.5' in line 3", "without separators .* decimals with a comma"),
         ('a,b\n1,1\n"1,000",2\n', "'1,000' in line 3", "without separators of thousands, and decimals with a point"),
-        ('a,b\n1,1\n"-12,345,678.5",2\n', "'-12,345,678.5' in line 3", "without separators of thousands"),
+        ('a,b\n1,1\n"1.000,5",2\n', "'1.000,5' in line 3", "without separators of thousands"),
+        ("a;b\n1.926;1\n947;2\n", "'1.926' in line 2", "Is it 1926 or 1,926\\? Write it without separators"),
+        ("a;b\n1,926;1\n947;2\n", "'1,926' in line 2", "Is it 1926 or 1\\.926\\? Write it without separators"),
+        ("a;b\n1.926;1,5\n12.004;2,5\n", "'1.926' in line 2", "Is it 1926 or 1,926"),  # three decimals, all of them
+        ("a;b\n1.926;1,5\n947;2,5\n1926;2\n", "'1.926' in line 2", "Is it 1926 or 1,926"),
         ('a,b\n1,1\n"1,5",2\n', "'1,5' in line 3", "Write decimals with a point"),
     ],
 )
 def test_no_guess_is_made_between_decimal_signs(table, text, got, advice):
     with pytest.raises(TableError, match=f"got {got} .*{advice}"):
         numbers_of(table(text), ["a"])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a;b\n1.926;1,5\n947;2,5\n12.004;\n", [1926, 947, 12004]),
+        ("a;b\n947;1,5\n12;2,5\n-1.926;\n", [947, 12, -1926]),
+        ("a|b\n1,926|1.5\n947|2.5\n", [1926, 947]),
+        ("a;b\n1.000,5;1\n1.250;2\n950,5;3\n", [1000.5, 1250, 950.5]),
+        ("a;b\n1.234.567;1\n1.250;2\n", [1234567, 1250]),
+        ('a,b\n1,1\n"-12,345,678.5",2\n', [1, -12345678.5]),
+        ('a,b\n"1,000.50",1\n"999.00",2\n', [1000.5, 999]),
+        ('a,b\n"1,926",0.5\n947,2\n', [1926, 947]),
+    ],
+)
+def test_separators_of_thousands_are_understood_where_a_column_leaves_no_doubt(table, text, values, rows):
+    path = table(text)
+    np.testing.assert_array_equal(numbers_of(path, ["a"], rows=rows)[:, 0], values)
+    np.testing.assert_array_equal(read(path)["a"], values)
 
 
 @pytest.mark.parametrize("neighbour", ["2", "NA"])

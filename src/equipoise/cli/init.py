@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from equipoise.diagnosis import Proposal
 
 MOSTLY = 0.5  # of its cells are numbers: a column that was meant to hold them
+ROUNDING = 1e-12  # residual beside the spread of its terms below which nothing is left of it
 SEVERAL = "repeat it, or separate several by commas."
 
 
@@ -49,6 +50,7 @@ def run(
         place: _split(said, names) for place, said in (("inputs", inputs), ("outputs", outputs), ("known", known))
     }
     _tell_of_texts(table, data)
+    _tell_of_thousands(data)
     found = _found(table, chosen["outputs"])
     proposals = [(f"balance {i}", each.equation, _residual(each)) for i, each in enumerate(found, 1)]
     ranges = {str(name): _range(column) for name, column in table.items()}
@@ -99,8 +101,25 @@ def _tell_of_texts(table: pd.DataFrame, path: Path) -> None:
                 remark(f"{name!r} is taken for text: {error}")
 
 
+def _tell_of_thousands(path: Path) -> None:
+    """A remark on the columns in which a point or a comma may be taken for a decimal sign."""
+    from equipoise.equations import quoted_list
+    from equipoise.tables.notation import Notation
+
+    notation = Notation.of(path)
+    if notation.grouped:
+        sign = {".": "points", ",": "commas"}[notation.thousands]
+        columns = quoted_list(sorted(notation.grouped))
+        remark(f"{sign} in {columns} are read as separators of thousands: 1{notation.thousands}926 is 1926.")
+
+
 def _residual(found: Proposal) -> str:
-    return f"residual {number(found.std)}, {number(100 * found.relative, 2)} % of unrelated columns'"
+    exact = found.relative < ROUNDING
+    share = f"{number(100 * found.relative, 2)} % of the spread of its terms"
+    size = "holds to rounding" if exact else f"residual {number(found.std)}, {share}"
+    if not found.n_broken:
+        return size
+    return f"{size}{'' if exact else '; holds'} in all but {found.n_broken:,} of {found.n_rows:,} rows"
 
 
 def _range(column: pd.Series) -> tuple[float, float] | str:

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from equipoise.equations import did_you_mean
 from equipoise.frames import bound_of, is_absurd
-from equipoise.tables.dialect import MISSING, NUMBER, dialect_of
-from equipoise.tables.files import PathLike, TableError, is_parquet
+from equipoise.tables.dialect import MISSING, NUMBER
+from equipoise.tables.files import PathLike, TableError
+from equipoise.tables.notation import Notation
 from equipoise.tables.places import in_words
+from equipoise.tables.signs import says_nothing, separates_thousands
 
 Array = NDArray[np.float64]
 
@@ -37,10 +39,10 @@ def numbers(frame: pd.DataFrame, columns: Sequence[str], path: PathLike, *, miss
                [nan]])
     """
     path = Path(path)
-    chosen, decimal = select(columns, tuple(frame.columns), path), decimal_of(path)
+    chosen, notation = select(columns, tuple(frame.columns), path), Notation.of(path)
     values = np.empty((len(frame), len(chosen)))
     for j, name in enumerate(chosen):
-        values[:, j] = _checked(frame.loc[:, name], path, decimal, missing_ok)  # type: ignore[arg-type]
+        values[:, j] = _checked(frame.loc[:, name], path, notation, missing_ok)  # type: ignore[arg-type]
     return values
 
 
@@ -56,23 +58,17 @@ def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) ->
     return names if columns is None else tuple(columns)
 
 
-def decimal_of(path: Path) -> str:
-    """The decimal sign in the texts of a table."""
-    return "." if not path.is_file() or is_parquet(path) else dialect_of(path).decimal
-
-
-def floats(column: pd.Series, decimal: str) -> Array:
+def floats(column: pd.Series, notation: Notation) -> Array:
     """A column as numbers, NaN where missing, shape `(n,)`. Raises ValueError if a cell is none."""
     if pd.api.types.is_numeric_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     cells = column.to_numpy(dtype=object)
-    if decimal == ".":
+    if notation.decimal == ".":
         with suppress(TypeError, ValueError):  # the fast way: no cell is missing
             return _floats(cells)
     missing = column.isna().to_numpy(dtype=bool)
     texts = ["" if gone else str(cell).strip() for cell, gone in zip(cells, missing, strict=True)]
-    if decimal == ",":  # a point in such a file separates thousands, if anything: it must not pass for a decimal point
-        texts = [text.replace(".", "?").replace(",", ".") for text in texts]
+    texts = notation.plain(texts, str(column.name))
     return _floats(np.array([_NAN_FOR.get(text, text) for text in texts], dtype=object))
 
 
@@ -83,15 +79,15 @@ def _floats(cells: NDArray[np.object_]) -> Array:
     return cells.astype(np.float64)
 
 
-def _checked(column: pd.Series, path: Path, decimal: str, missing_ok: bool) -> Array:
+def _checked(column: pd.Series, path: Path, notation: Notation, missing_ok: bool) -> Array:
     try:
-        values = floats(column, decimal)
+        values = floats(column, notation)
     except ValueError:
-        bad = next(i for i in range(len(column)) if not _is_number(column.iloc[i : i + 1], decimal))
-        raise _not_a_number(column, bad, path, decimal) from None
+        bad = next(i for i in range(len(column)) if not _is_number(column.iloc[i : i + 1], notation))
+        raise _not_a_number(column, bad, path, notation) from None
     if (absurd := is_absurd(values)).any():
         place = int(absurd.argmax())
-        raise (_too_large if np.isfinite(values[place]) else _not_a_number)(column, place, path, decimal)
+        raise (_too_large if np.isfinite(values[place]) else _not_a_number)(column, place, path, notation)
     if (missing := np.isnan(values)).any() and not missing_ok:
         where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
         rule, others = f"Column {column.name!r} must hold a number in every row", int(missing.sum()) - 1
@@ -100,37 +96,41 @@ def _checked(column: pd.Series, path: Path, decimal: str, missing_ok: bool) -> A
     return values
 
 
-def _is_number(cell: pd.Series, decimal: str) -> bool:
+def _is_number(cell: pd.Series, notation: Notation) -> bool:
     with suppress(ValueError):
-        return len(floats(cell, decimal)) == 1
+        return len(floats(cell, notation)) == 1
     return False
 
 
-def _not_a_number(column: pd.Series, position: int, path: Path, decimal: str) -> TableError:
+def _not_a_number(column: pd.Series, position: int, path: Path, notation: Notation) -> TableError:
     cell = str(column.iloc[position])
     rule = f"Column {column.name!r} must hold numbers"
     where = f"{_place(column, position, path)} of '{path.name}'"
-    return TableError(f"{rule}, but got {cell!r} {where}. {_advice(cell.strip(), decimal)}")
+    return TableError(f"{rule}, but got {cell!r} {where}. {_advice(cell.strip(), notation)}")
 
 
-def _too_large(column: pd.Series, position: int, path: Path, decimal: str) -> TableError:
-    value = floats(column.iloc[position : position + 1], decimal)[0]
+def _too_large(column: pd.Series, position: int, path: Path, notation: Notation) -> TableError:
+    value = floats(column.iloc[position : position + 1], notation)[0]
     rule, where = f"Column {column.name!r} must hold numbers {bound_of(value)}", _place(column, position, path)
     got = f"{str(column.iloc[position])!r} {where} of '{path.name}'"
     return TableError(f"{rule}, but got {got}. Correct it, or drop the row.")
 
 
-def _advice(cell: str, decimal: str) -> str:
+def _advice(cell: str, notation: Notation) -> str:
     """
     Example:
-        >>> _advice("1,000", ".")
-        'Write it without separators of thousands, and decimals with a point.'
-        >>> _advice("1,5", ".")
+        >>> _advice("1,000", Notation("."))
+        'Is it 1000 or 1.000? Write it without separators of thousands, and decimals with a point.'
+        >>> _advice("1,5", Notation("."))
         'Write decimals with a point in all of the file.'
     """
-    sign, thousands = ("comma", r"\.") if decimal == "," else ("point", ",")
-    if re.fullmatch(rf"[+-]?[0-9]{{1,3}}(?:{thousands}[0-9]{{3}})+(?:{re.escape(decimal)}[0-9]*)?", cell):
-        return f"Write it without separators of thousands, and decimals with a {sign}."
+    sign = {".": "point", ",": "comma"}[notation.decimal]
+    plainly = f"Write it without separators of thousands, and decimals with a {sign}."
+    if says_nothing(cell, notation.thousands):
+        whole, part = cell.split(notation.thousands)
+        return f"Is it {whole}{part} or {whole}{notation.decimal}{part}? {plainly}"
+    if separates_thousands(cell, notation.decimal):
+        return plainly
     if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
         return f"Write decimals with a {sign} in all of the file."
     return "Correct it; where an output was not measured, leave the cell empty."

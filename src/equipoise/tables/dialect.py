@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from equipoise.equations import quoted_list
 from equipoise.tables.files import DELIMITERS, TableError, damage_named, format_of, opened
-from equipoise.tables.signs import OTHER, Signs, decimal_sign
+from equipoise.tables.signs import OTHER, decimal_sign, gathered
 
 MISSING: frozenset[str] = frozenset(("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"))
 NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -46,12 +48,22 @@ def dialect_of(path: Path) -> Dialect:
 def reader_of(path: Path) -> Iterator[Any]:
     """A `csv.reader` over the records of a text table, header first; it gives blank lines as empty lists."""
     dialect = dialect_of(path)
-    with _lines(path, dialect.encoding) as lines:
+    with lines_of(path, dialect.encoding) as lines:
         reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
         try:
             yield reader
         except csv.Error as error:
             raise _broken(error, f"line {reader.line_num} of '{path.name}'") from None
+
+
+def column_names(cells: Sequence[str], path: Path) -> tuple[str, ...]:
+    """Names without surrounding blanks; one without name is called after its position. Raises if one occurs twice."""
+    names = tuple(cell.strip() or f"unnamed {j}" for j, cell in enumerate(cells, start=1))
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        rule = f"Columns of '{path.name}' must have different names"
+        raise TableError(f"{rule}, but got {quoted_list(twice)} more than once. Rename or drop them.")
+    return names
 
 
 def _broken(error: csv.Error, where: str) -> TableError:
@@ -66,7 +78,7 @@ def _sniffed(path: Path, modified: int, size: int) -> Dialect:
     """The dialect of a file as it was at a time."""
     with damage_named(path), opened(path) as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    with _lines(path, encoding) as lines:
+    with lines_of(path, encoding) as lines:
         first = list(islice(lines, _SNIFFED_LINES))
         _check_text(first, path)
         own = DELIMITERS[format_of(path)[0]]  # taken where none fits better
@@ -103,16 +115,15 @@ def _decimal(first: list[str], rest: Iterator[str], delimiter: str) -> str:
     records, columns = filter(None, csv.reader(chain(first, rest), delimiter=delimiter)), []
     next(records)
     with suppress(csv.Error):  # a quote that is never closed: told when the table is read
-        while batch := list(islice(records, _SNIFFED_LINES)):
-            seen = map(Signs.of, zip_longest(*batch, fillvalue=""))
-            columns = [before | more for before, more in zip_longest(columns, seen, fillvalue=Signs())]
+        for columns in gathered(records, _SNIFFED_LINES):
             if any(column.shows(sign) for column in columns for sign in OTHER):
                 break
     return decimal_sign(columns, delimiter)
 
 
 @contextmanager
-def _lines(path: Path, encoding: str) -> Iterator[Iterator[str]]:
+def lines_of(path: Path, encoding: str) -> Iterator[Iterator[str]]:
+    """The lines of a text table, each in its own encoding if need be."""
     with (
         damage_named(path),
         opened(path) as file,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -13,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise.equations import quoted_list
-from equipoise.tables.cells import decimal_of, floats, select
-from equipoise.tables.dialect import reader_of
+from equipoise.tables.cells import floats, select
+from equipoise.tables.dialect import column_names, reader_of
 from equipoise.tables.files import PathLike, TableError, existing, is_parquet, pyarrow
+from equipoise.tables.notation import Notation
 
 BATCH = 256  # records that are turned into columns at once: more live lists make Python's garbage collector slow
 
@@ -26,9 +25,9 @@ def header(path: PathLike) -> tuple[str, ...]:
     path = existing(path)
     if is_parquet(path):
         with _parquet_file(path) as file:
-            return _named(file.schema_arrow.names, path)
+            return column_names(file.schema_arrow.names, path)
     with reader_of(path) as reader:
-        return _named(next(filter(None, reader)), path)
+        return column_names(next(filter(None, reader)), path)
 
 
 def chunks(
@@ -50,7 +49,7 @@ def chunks(
         raise TableError(f"rows must be 1 at least, but got {rows}.")
     chosen = select(columns, names, path)
     pieces = _parquet_chunks(path, chosen, rows) if is_parquet(path) else _text_chunks(path, names, chosen, rows)
-    return pieces if text else (_typed(piece, decimal_of(path)) for piece in pieces)
+    return pieces if text else (_typed(piece, Notation.of(path)) for piece in pieces)
 
 
 def read(path: PathLike, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -69,21 +68,12 @@ def read(path: PathLike, columns: Sequence[str] | None = None) -> pd.DataFrame:
     return table
 
 
-def _typed(piece: pd.DataFrame, decimal: str) -> pd.DataFrame:
+def _typed(piece: pd.DataFrame, notation: Notation) -> pd.DataFrame:
     columns: dict[Any, Any] = dict(piece.items())
     for name, column in columns.items():
         with suppress(ValueError):
-            columns[name] = floats(column, decimal)
+            columns[name] = floats(column, notation)
     return pd.DataFrame(columns, index=piece.index)
-
-
-def _named(cells: Sequence[str], path: Path) -> tuple[str, ...]:
-    names = tuple(cell.strip() or f"unnamed {j}" for j, cell in enumerate(cells, start=1))
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        rule = f"Columns of '{path.name}' must have different names"
-        raise TableError(f"{rule}, but got {quoted_list(twice)} more than once. Rename or drop them.")
-    return names
 
 
 def _text_chunks(path: Path, names: tuple[str, ...], chosen: tuple[str, ...], rows: int) -> Iterator[pd.DataFrame]:
@@ -135,7 +125,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
 def _parquet_chunks(path: Path, chosen: tuple[str, ...], rows: int) -> Iterator[pd.DataFrame]:
     start = 0
     with _parquet_file(path) as file:
-        stored = dict(zip(_named(file.schema_arrow.names, path), file.schema_arrow.names, strict=True))
+        stored = dict(zip(column_names(file.schema_arrow.names, path), file.schema_arrow.names, strict=True))
         wanted = [stored[name] for name in chosen]
         for batch in file.iter_batches(batch_size=rows, columns=wanted):
             piece = batch.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)[wanted]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice, zip_longest
 
 OTHER = {".": ",", ",": "."}
 
@@ -87,6 +88,15 @@ class Signs:
         """Whether it is beyond doubt that a sign begins decimals, and nothing speaks for the other one."""
         says = {sign: sign in self.decimal or OTHER[sign] in self.thousands for sign in OTHER}
         return says[decimal] and not says[OTHER[decimal]] and not self.padded
+
+
+def gathered(records: Iterable[Sequence[str]], rows: int) -> Iterator[list[Signs]]:
+    """What the columns show, as more and more records are seen, so many at a time."""
+    columns, left = [], iter(records)
+    while batch := list(islice(left, rows)):
+        seen = map(Signs.of, zip_longest(*batch, fillvalue=""))
+        columns = [before | more for before, more in zip_longest(columns, seen, fillvalue=Signs())]
+        yield columns
 
 
 def decimal_sign(columns: Sequence[Signs], delimiter: str) -> str:

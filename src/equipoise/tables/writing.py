@@ -16,9 +16,9 @@ from pandas.api.types import is_numeric_dtype
 
 from equipoise.atomic import place_of
 from equipoise.equations import quoted_list
-from equipoise.tables.cells import decimal_of
 from equipoise.tables.dialect import NUMBER
 from equipoise.tables.files import DELIMITERS, PathLike, TableError, format_of, is_parquet, packed, pyarrow
+from equipoise.tables.notation import Notation
 
 _NUMBER = re.compile(NUMBER)
 
@@ -45,7 +45,7 @@ class TableWriter:
 
     def __init__(self, path: PathLike, source: PathLike | None = None):
         self.path = Path(path)
-        self._decimal = "." if source is None else decimal_of(Path(source))
+        self._decimal = "." if source is None else Notation.of(Path(source)).decimal
         self._kind = _ParquetSink if is_parquet(self.path) else _TextSink
         with _writing(self.path):
             self._place = place_of(self.path)
