@@ -140,8 +140,52 @@ def test_missing_values_and_sentinels_are_left_out():
     table[:, 9] = np.nan
     found = propose(table, NAMES)
     assert [each.equation for each in found] == ["a = b + c", "e = d + f + g"]
-    complete = np.isfinite(table[:, :3]).all(1) & (np.abs(table[:, :3]) < 100).all(1)
+    complete = np.isfinite(table[:, :3]).all(1)
     assert found[0].n_rows == complete.sum()
+    assert found[0].n_broken == (complete & (np.abs(table[:, :3]) > 100).any(1)).sum()
+
+
+GROSS = {
+    "off": lambda column: 0.0 * column,
+    "stuck": lambda column: np.full_like(column, column[0] + 4.0),
+    "twice": lambda column: 2.0 * column + 1.0,
+    "in another unit": lambda column: 1000.0 * column + 100.0,
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.003])
+@pytest.mark.parametrize("how", GROSS)
+@pytest.mark.parametrize("columns", [[1], [1, 5], [0, 1, 4, 6]])
+def test_gross_rows_hide_no_balance_and_are_counted(noise, how, columns):
+    """20 of 500 rows are spoiled, each in one column: those of b and of a break the first balance."""
+    table = two_balances(noise=noise) + np.array([2, 1, 1, 1, 3, 1, 1, 0, 0, 0])
+    for i, j in enumerate(columns):
+        rows = slice(i, 20, len(columns))
+        table[rows, j] = GROSS[how](table[rows, j])
+    found = propose(table, NAMES)
+    assert [each.equation for each in found] == ["a = b + c", "e = d + f + g"]
+    spoiled = [len(range(i, 20, len(columns))) for i in range(len(columns))]
+    expected = [sum(n for n, j in zip(spoiled, columns, strict=True) if j in of) for of in ((0, 1, 2), (3, 4, 5, 6))]
+    assert [each.n_broken for each in found] == expected
+    assert all(each.n_rows == 500 for each in found)
+    assert found[0].std == pytest.approx(noise * np.sqrt(3), rel=0.1, abs=1e-14)
+
+
+def test_gross_rows_of_a_column_that_two_balances_share_hide_neither():
+    rng = np.random.default_rng(0)
+    b, c, d, e = rng.uniform(1, 3, (4, 500))
+    table = np.column_stack([b + c, b, c, d, e, b + d + e]) + 0.002 * rng.standard_normal((500, 6))
+    table[:10, 1] = 0.0
+    found = propose(table, list("abcdef"))
+    assert [(each.equation, each.n_broken) for each in found] == [("a = b + c", 10), ("f = b + d + e", 10)]
+
+
+def test_a_few_rows_far_off_make_no_balance_of_columns_that_they_have_in_common():
+    """In 10 rows two columns are 1000 times as large, and alike to 2 %: elsewhere they are unrelated."""
+    rng = np.random.default_rng(0)
+    table = rng.uniform(1, 3, (500, 3))
+    table[:10, :2] = 1000.0 * rng.uniform(1, 3, (10, 1)) * rng.uniform(0.98, 1.02, (10, 2))
+    assert equations(table, list("abc")) == []
 
 
 def test_balances_have_one_of_the_outputs():
@@ -173,6 +217,18 @@ def test_nothing_is_found_in_unrelated_columns():
         n, p = int(rng.integers(12, 80)), int(rng.integers(2, 11))
         table = rng.standard_normal((n, p)) * 10.0 ** rng.integers(-2, 3, p) + rng.uniform(-5, 5, p)
         assert equations(table, NAMES[:p]) == [], seed
+
+
+@pytest.mark.parametrize("n", [30, 200])
+def test_gross_rows_and_heavy_tails_make_no_balances(n):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        spoiled = rng.uniform(1, 3, (n, 6))
+        spoiled[: n // 50 + 1, 0], spoiled[: n // 50 + 1, 1] = 0.0, 1000.0
+        events = np.where(rng.random((n, 6)) < 0.05, rng.exponential(1, (n, 6)), 0.0)
+        common = rng.standard_normal((n, 1)) + 0.3 * rng.standard_t(3, (n, 6))
+        for table in (spoiled, events, common, rng.standard_cauchy((n, 6)), np.exp(rng.normal(0, 2, (n, 6)))):
+            assert equations(table, NAMES[:6]) == [], seed
 
 
 def test_few_rows_give_nothing():

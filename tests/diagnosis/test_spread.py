@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from equipoise.diagnosis.spread import centred, certainly_related, fitted_step, quantity, thinned, typical
+from equipoise.diagnosis.spread import centred, certainly_related, fitted_step, quantity, robust_std, thinned, typical
 
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 columns = hnp.arrays(float, st.integers(1, 300), elements=finite)
@@ -28,6 +28,17 @@ def test_nothing_has_no_size():
 
 def test_centred_values_have_a_median_of_zero():
     assert np.median(centred(np.array([5.0, 1.0, 9.0, 7.0]))) == 0.0
+
+
+def test_a_robust_deviation_is_the_standard_deviation_of_normal_values_and_hardly_minds_gross_ones():
+    z = np.random.default_rng(0).standard_normal((20_000, 2)) * [1.0, 1e-3]
+    assert robust_std(z) == pytest.approx(
+        [1.0, 1e-3], rel=0.03
+    )  # 3 standard errors of a quantile, sqrt(pq/n)/f, are 2.4 %
+    z[:1000] = 1e9  # four fifths of all are then 84.2 % of the others: 1.41 deviations instead of 1.28
+    assert robust_std(z) == pytest.approx([1.10, 1.10e-3], rel=0.03)
+    z[:10_000] = 1e9
+    assert (robust_std(z) > 1e6).all()
 
 
 def test_a_fitted_step_is_that_of_least_squares_where_all_rows_are_kept():

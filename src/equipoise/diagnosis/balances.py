@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr
 
+from equipoise.diagnosis.bulk import OUTLYING
 from equipoise.diagnosis.repairs import FITTED, OVERRULING, Repair, Terms, find_repair, repaired
 from equipoise.diagnosis.spread import centred, quantity, thinned, typical
 from equipoise.verdict import Residual
@@ -44,7 +45,6 @@ TO_ROUNDING, WITHIN_NOISE, BIASED, FAILS = "holds to rounding", "holds within no
 TOO_FEW = "too few rows"
 LARGEST_SIZE, LARGEST_SPREAD, CLOSED, LARGEST_BIAS, LARGEST_NOISE = 0.2, 0.75, 0.05, 0.25, 2.0
 EXPLAINED_SPREAD = 0.1  # share of its terms' spread that a fitted factor may leave
-OUTLYING = 6.0  # robust standard deviations; a normal residual gets there once in 5e8 rows
 MOST_OUTLYING = 0.25  # of the rows, such as those of a stuck sensor; more than that are no outliers but the data
 LISTED = 10
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors

@@ -5,20 +5,22 @@ What is proposed is for people to keep or to delete: that columns add up says no
 1. Columns are grouped by the dimensions of their units; columns without a unit may join any group. Where units of one
    group differ in size, such as kW and MW, all that follows is done twice: with numbers of one unit, then as they are,
    in case a header is wrong.
-2. Columns that the others together do not explain are in no balance.
-3. Sums with coefficients ±1 are tried for all choices of up to `max_terms` columns, fewest first; where noise is up to
+2. The few rows that break what all others obey are left out (see `bulk`).
+3. Columns that the others together do not explain are in no balance.
+4. Sums with coefficients ±1 are tried for all choices of up to `max_terms` columns, fewest first; where noise is up to
    10 % of what its terms vary by, such a sum is found.
-4. Where something is left over, small rationals, powers of ten and conversions of time are tried (noise up to 1 %),
+5. Where something is left over, small rationals, powers of ten and conversions of time are tried (noise up to 1 %),
    then numbers of few digits (0.1 %).
-5. What follows from balances before it is not listed again.
+6. What follows from balances before it is not listed again.
 
 The work is limited: up to 30 columns of one group are searched for 6 terms, 40 for 5, 100 for 3. A `SearchWarning` says
 when fewer terms than wanted were looked for.
 """
 
+import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -26,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.diagnosis import units
+from equipoise.diagnosis.bulk import LITTLE, bulk, gross
 from equipoise.diagnosis.factors import shortest
-from equipoise.diagnosis.spread import thinned
+from equipoise.diagnosis.spread import centred, robust_std, thinned, typical
 from equipoise.diagnosis.supports import (
     LARGEST_SIGNED,
     LARGEST_SIMPLE,
@@ -68,9 +71,10 @@ class Proposal:
     Attributes:
         equation: As text, which `LinearConstraint.from_equations` reads.
         coefficients, constant: Of `Σ_j c_j z_j + c_0 = 0`.
-        std: Standard deviation of its residual, in its own unit.
+        std: Standard deviation of its residual, in its own unit, without rows that break it.
         relative: `std` beside what it would be if the columns were unrelated.
         n_rows: Rows in which all its columns were measured.
+        n_broken: Rows of them that break it: their residual is more than 6 robust standard deviations off.
     """
 
     equation: str
@@ -79,6 +83,7 @@ class Proposal:
     std: float
     relative: float
     n_rows: int
+    n_broken: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON."""
@@ -112,9 +117,8 @@ def propose(
     rows = _complete(values[:, kept])
     if len(rows) < FEWEST_ROWS or len(rows) <= len(kept):
         return []
-    sample = values[np.ix_(rows[thinned(len(rows))], kept)]
-    varies = sample.max(axis=0) > sample.min(axis=0)  # a rare event may not be among these rows
-    sample, kept = sample[:, varies], kept[varies]
+    sample, kept = _varying(values[np.ix_(rows[thinned(len(rows))], kept)], kept)
+    sample, kept = _without_gross_rows(sample, kept, names)
     needed = np.array([not outputs or names[j] in outputs for j in kept])
     found: list[Combination] = []
     for group in _groups([names[j] for j in kept]):
@@ -123,7 +127,8 @@ def propose(
                 sums = _search(sample[:, group] * sizes, needed[group], max_terms)
                 found += [_moved(_resized(each, sizes), group) for each in sums]
     chosen = _independent(found, sample)
-    return [_proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen[:most]]
+    proposed = (_proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen)
+    return [each for each in proposed if each is not None][:most]
 
 
 def _checked(
@@ -162,6 +167,18 @@ def _complete(values: Array) -> NDArray[np.intp]:
     reach = FAR_OUT * (high - low)
     usual = (values[rows] >= low - reach) & (values[rows] <= high + reach) | (reach == 0)
     return rows[usual.all(axis=1)]
+
+
+def _varying(sample: Array, kept: NDArray[np.intp]) -> tuple[Array, NDArray[np.intp]]:
+    """The columns that vary in these rows, with their positions: a rare event may not be among them."""
+    varies = sample.max(axis=0) > sample.min(axis=0)
+    return sample[:, varies], kept[varies]
+
+
+def _without_gross_rows(sample: Array, kept: NDArray[np.intp], names: list[str]) -> tuple[Array, NDArray[np.intp]]:
+    """Rows that break nothing that nearly all rows obey, in any group of columns."""
+    rows = np.logical_and.reduce([bulk(sample[:, group]) for group in _groups([names[j] for j in kept])])
+    return (sample, kept) if rows.all() else _varying(sample[rows], kept)
 
 
 def _groups(names: list[str]) -> Iterator[NDArray[np.intp]]:
@@ -274,16 +291,37 @@ def _moved(each: Combination, positions: NDArray[np.intp]) -> Combination:
     return Combination(tuple(positions[list(each.support)].tolist()), each.coefficients, each.relative)
 
 
-def _proposal(each: Combination, values: Array, names: list[str]) -> Proposal:
+def _proposal(each: Combination, values: Array, names: list[str]) -> Proposal | None:
+    """The combination in all rows; None if it varies little beside a few rows far off all others only."""
     each = _turned(each)
     columns = values[:, list(each.support)]
-    columns = columns[_complete(columns)]
-    terms = columns * each.coefficients
-    std = float(terms.sum(axis=1).std(ddof=1))
-    relative = std / float(np.linalg.norm(terms.std(axis=0, ddof=1)))
-    constant = _constant(terms)
+    terms = columns[np.isfinite(columns).all(axis=1)] * each.coefficients
+    holding = terms[~_breaking(terms)]
+    if _relative(holding, lambda part: typical(centred(part))) > LITTLE:
+        return None
+    constant = _constant(holding)
     coefficients = {names[j]: c for j, c in zip(each.support, each.coefficients, strict=True)}
-    return Proposal(format_equation(coefficients, constant), coefficients, constant, std, relative, len(columns))
+    return Proposal(
+        format_equation(coefficients, constant),
+        coefficients,
+        constant,
+        std=float(holding.sum(axis=1).std(ddof=1)),
+        relative=_relative(holding, lambda part: float(part.std(ddof=1))),
+        n_rows=len(terms),
+        n_broken=len(terms) - len(holding),
+    )
+
+
+def _relative(terms: Array, spread: Callable[[Array], float]) -> float:
+    """Spread of the sum of terms, shape `(n, k)`, beside what it would be if they were unrelated."""
+    unrelated = math.hypot(*map(spread, terms.T))
+    return spread(terms.sum(axis=1)) / unrelated if unrelated > 0 else math.inf
+
+
+def _breaking(terms: Array) -> NDArray[np.bool_]:
+    """Rows whose terms, shape `(n, k)`, do not add up to what those of the others add up to."""
+    rounding = 64 * np.finfo(float).eps * np.abs(terms).sum(axis=1)
+    return gross(terms.sum(axis=1), float(np.linalg.norm(robust_std(terms))), rounding)
 
 
 def _turned(each: Combination) -> Combination:
