@@ -106,6 +106,26 @@ def test_a_cell_that_makes_a_column_text_is_told(folder, capsys):
     assert "operator" not in err
 
 
+@pytest.mark.parametrize("sign", [".", ","])
+def test_columns_without_a_single_number_are_told_with_an_example(folder, capsys, sign):
+    cells = {"load": "12.5 kW", "share": "5%", "below": "<0.1", "when": "2024-01-01", "operator": "Ann", "unit": "A4"}
+    rows = [";".join([*cells.values(), f"{i}.5"]).replace(".", sign) for i in range(9)]
+    (folder / "plant.csv").write_text("\n".join([";".join([*cells, "x"]), *rows]))
+    assert main(["init", "plant.csv"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    rule, where = "is taken for text: Column {0!r} must hold numbers, but got", "in line 2 of 'plant.csv'."
+    load = f"note: 'load' {rule.format('load')} '12{sign}5 kW' {where} Write numbers alone, and their unit into the "
+    assert [line.split()[1] for line in told] == ["'load'", "'share'", "'below'"]
+    assert told[0] == f"{load}column's name: [kW]."
+    assert told[1].endswith("[%].")
+
+
+def test_a_cell_that_is_no_number_is_told_where_decimals_have_a_comma(folder, capsys):
+    (folder / "plant.csv").write_text("x;y\n1,5;2,5\n2,5;bad\n3,5;3,5\n;4,5\n" + "1,5;\n" * 5)
+    assert main(["init", "plant.csv"]) == 0
+    assert "'y' is taken for text: Column 'y' must hold numbers, but got 'bad' in line 3" in capsys.readouterr().err
+
+
 def test_columns_with_separators_of_thousands_are_told(folder, capsys):
     (folder / "plant.csv").write_text("n;x;y\n1.926;0,5;1,5\n947;1,5;2,5\n12.004;2,5;1,5\n")
     assert main(["init", "plant.csv"]) == 0

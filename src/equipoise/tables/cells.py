@@ -21,6 +21,9 @@ from equipoise.tables.signs import says_nothing, separates_thousands
 
 Array = NDArray[np.float64]
 
+_AROUND = re.compile(  # < 0.1, 5%, 12 kW, 1'000; but not 01.03 or 2026-03-01
+    r"[^\w+\-.,]{0,3}(?!0[0-9])[+-]?[0-9][0-9.,'\s]*(?:[eE][+-]?[0-9]+)?(?P<unit>[^0-9]{0,12})"
+)
 _NAN_FOR: dict[str, str] = dict.fromkeys(MISSING, "nan")
 
 
@@ -70,6 +73,16 @@ def floats(column: pd.Series, notation: Notation) -> Array:
     texts = ["" if gone else str(cell).strip() for cell, gone in zip(cells, missing, strict=True)]
     texts = notation.plain(texts, str(column.name))
     return _floats(np.array([_NAN_FOR.get(text, text) for text in texts], dtype=object))
+
+
+def resembles_number(cell: str) -> bool:
+    """Whether a text was meant as a number, or as one with something around it.
+
+    Example:
+        >>> [resembles_number(cell) for cell in ("1,000.5", "5%", "12 kW", "<0.1", "Ann", "A4", "01.03", "2026-03-01")]
+        [True, True, True, True, False, False, False, False]
+    """
+    return _AROUND.fullmatch(cell.strip()) is not None
 
 
 def _floats(cells: NDArray[np.object_]) -> Array:
@@ -123,6 +136,8 @@ def _advice(cell: str, notation: Notation) -> str:
         'Is it 1000 or 1.000? Write it without separators of thousands, and decimals with a point.'
         >>> _advice("1,5", Notation("."))
         'Write decimals with a point in all of the file.'
+        >>> _advice("12 kW", Notation("."))
+        "Write numbers alone, and their unit into the column's name: [kW]."
     """
     sign = {".": "point", ",": "comma"}[notation.decimal]
     plainly = f"Write it without separators of thousands, and decimals with a {sign}."
@@ -133,6 +148,8 @@ def _advice(cell: str, notation: Notation) -> str:
         return plainly
     if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
         return f"Write decimals with a {sign} in all of the file."
+    if (found := _AROUND.fullmatch(cell)) and (unit := found["unit"].strip()):
+        return f"Write numbers alone, and their unit into the column's name: [{unit}]."
     return "Correct it; where an output was not measured, leave the cell empty."
 
 
