@@ -58,6 +58,7 @@ def test_one_column_with_points_does_not_take_the_decimal_comma_from_the_others(
         ('a,Voltage [V]\n"1\n1",1\n"2\n2",x\n2,y\n', "'x' in line 4"),
         ('"a\nb",Voltage [V]\n1,x\n2,3\n', "'x' in line 3"),
         ("a,Voltage [V]\r\n1,1\r\n2,x\r\n", "'x' in line 3"),
+        ("Plant A\na,Voltage [V]\n1,1\n,\n2,x\n", "'x' in line 5"),
     ],
 )
 def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows):

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from equipoise.tables.dialect import Dialect, dialect_of, reader_of
+from equipoise.tables.dialect import Dialect, dialect_of, filled, reader_of
 from equipoise.tables.files import TableError
 
 
@@ -55,6 +55,7 @@ def test_the_delimiter_is_recognised_whatever_the_suffix(table, delimiter, name)
         ('"a;b","c;d"\n1,2\n', ",", "."),
         ("a,b,c\n1,2,3\n1,2\n", ",", "."),  # ragged, but what else
         ("a;b;c\n", ";", "."),
+        ("t;2.5;3.5\n0;0,5;0,7\n", ";", ","),  # names are no numbers
         ("a\n1\n", ",", "."),
         ("\n\n a;b\n1;2\n", ";", "."),
     ],
@@ -70,6 +71,40 @@ def test_a_decimal_comma_is_found_behind_any_number_of_whole_numbers(table):
 def test_numbers_that_may_be_decimals_or_thousands_are_looked_at_to_the_end(table):
     assert dialect_of(table("a;b\n" + "1.926;2\n" * 300)).decimal == "."
     assert dialect_of(table("a;b\n" + "1.926;2\n" * 300 + "947;2\n" * 300)).decimal == ","
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize(
+    "above",
+    ["Plant A\n", "Plant A;;\n", "Plant A: hourly means\n\nmade by hand;;\n", "sep=;\n", '"Plant; part A"\n', ";;\n"],
+)
+def test_titles_above_the_header_are_passed_over(table, above, delimiter):
+    text = f"{above}t;a;b\n1;2.5;3\n4;5.5;6\n".replace(";", delimiter)
+    assert list(filled(records(table(text)))) == [["t", "a", "b"], ["1", "2.5", "3"], ["4", "5.5", "6"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "head"),
+    [
+        ("a;;\n1;2;3\n", ["a", "", ""]),  # numbers are no names
+        ("a\n1\n2;3\n4;5\n", ["a"]),
+        ("a\nAnn\nBob;jr\n", ["a"]),
+        ("a\nAnn\nBob;jr\nEve\n", ["a"]),
+        ("a\n" * 30 + "b;c\n1;2\n", ["a"]),
+        (",a,\n0,1.5,\n1,2.5,\n", ["", "a", ""]),
+    ],
+)
+def test_what_may_be_the_header_is_no_title(table, text, head):
+    assert records(table(text))[0] == head
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_names_and_values_above_the_header_are_refused(table, delimiter):
+    text = "Device:;XY;;;\nOperator:;Ann;;;\nt;a;b;c;d\n1;2;3;4;5\n".replace(";", delimiter)
+    with pytest.raises(
+        TableError, match=r"name the columns, but got 2 names, 'Device:' and 'XY', for 5 columns\. Delete"
+    ):
+        dialect_of(table(text))
 
 
 def test_a_changed_file_is_looked_at_again(table):
@@ -106,7 +141,7 @@ def test_quoted_cells_are_read_as_the_standard_library_writes_them(table, tmp_pa
     assert records(tmp_path / "t.csv") == rows
 
 
-@pytest.mark.parametrize("content", ["", "\n\n  \n", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("content", ["", "\n\n  \n", b"\xef\xbb\xbf", ";;\n;;\n", '"",""\n'])
 def test_an_empty_file_is_refused_by_name(table, content):
     with pytest.raises(TableError, match=r"'cell\.csv' must begin with a line of column names, but got an empty file"):
         dialect_of(table(content))
@@ -126,6 +161,11 @@ def test_wrong_quotes_are_refused_with_their_line(table, text):
 def test_a_quote_that_is_never_closed_is_not_read_to_the_end_of_the_world(table):
     with pytest.raises(TableError, match=r"131,072 characters at most, but got more up to line \d+ of 'cell\.csv'"):
         records(table('a,b\n"1,2\n' + "1,2\n" * 50_000))
+
+
+def test_a_cell_that_is_too_long_is_told_with_its_line(table):
+    with pytest.raises(TableError, match=r"131,072 characters at most, but got more up to line 2 of 'cell\.csv'"):
+        records(table("a;b\n" + "1" * 200_000 + ";2\n"))
 
 
 @pytest.mark.parametrize("name", ["cell.csv.gz", "cell.csv.bz2", "cell.csv.xz", "cell.csv.zip"])

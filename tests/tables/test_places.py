@@ -17,6 +17,11 @@ def test_blank_lines_and_line_breaks_in_cells_count(table, text):
     assert places([3, 0, 2, 1], path) == [1 + next(i for i, s in enumerate(shown) if s[:1] == c) for c in "3021"]
 
 
+def test_titles_and_lines_of_delimiters_count(table):
+    path = table("Plant A\n\na;b\n0;x\n;\n1;y\n;\n")
+    assert places([1, 0], path) == [6, 4]
+
+
 def test_a_file_without_lines_has_rows_from_one(tmp_path):
     path = tmp_path / "t.parquet"
     pd.DataFrame({"a": [1, 2, 3]}).to_parquet(path)

@@ -86,7 +86,28 @@ def test_a_line_of_another_length_is_refused_with_its_number(table, line, cells,
         read(path)
 
 
-@pytest.mark.parametrize("text", ["a,b\n", "a,b", "a;b\r\n\r\n"])
+@pytest.mark.parametrize("rows", [1, 2, 100])
+@pytest.mark.parametrize(
+    "text", ["a;b;c\n1;2;3\n;;\n;5;\n;;;;;\n ; ;\n7;8;9\n;;\n;;\n", "T\n;;\na;b;c\n1;2;3\n;5;\n7;8;9\n"]
+)
+def test_lines_of_delimiters_alone_are_no_rows(table, text, rows):
+    frame = pd.concat(chunks(table(text), rows))
+    assert frame.index.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(frame, [[1, 2, 3], [np.nan, 5, np.nan], [7, 8, 9]])
+
+
+def test_a_missing_cell_in_a_table_of_one_column_is_a_row(table):
+    np.testing.assert_array_equal(read(table('a\n1\n""\n3\n'))["a"], [1, np.nan, 3])
+
+
+@pytest.mark.parametrize("above", ["Plant A, 1 March", "Device:,XY\nOperator:,Ann"])
+def test_a_first_line_that_is_no_header_is_refused_with_advice(table, above):
+    got = r"'cell\.csv' must name every column, but got 2 names, and 4 cells in most lines\. Delete what stands above"
+    with pytest.raises(TableError, match=got):
+        read(table(f"{above}\nt,a,b,c\n1,2,3,4\n1,2,3,4\n"))
+
+
+@pytest.mark.parametrize("text", ["a,b\n", "a,b", "a;b\r\n\r\n", "a;b\n;\n"])
 def test_a_header_without_rows_is_refused_but_can_be_asked_for(table, text):
     path = table(text)
     assert header(path) == ("a", "b")

@@ -1,16 +1,16 @@
-"""How a text table is written: its encoding, its delimiter, its decimal sign; and its records, read accordingly."""
+"""How a text table is written: encoding, delimiter, decimal sign, titles; and its records, read accordingly."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ MISSING: frozenset[str] = frozenset(("", "NA", "N/A", "n/a", "#N/A", "<NA>", "Na
 NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 _CANDIDATES = (",", ";", "\t", "|")
+_BLANK = ' \t\r\n,;|"'
 _SNIFFED_LINES = 200
+_MOST_TITLES = 20
+_NUMBER = re.compile(NUMBER)
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Dialect:
     encoding: str
     delimiter: str
     decimal: str
+    titles: int = 0  # records above the header
 
 
 def dialect_of(path: Path) -> Dialect:
@@ -39,6 +43,7 @@ def dialect_of(path: Path) -> Dialect:
 
     UTF-8 (a line that is none is taken for Windows-1252, which has the printed part of Latin-1) or UTF-16; comma,
     semicolon, tab or |; and, where the delimiter is no comma, decimals with a comma if most columns have them.
+    Lines of one text above one of several are titles.
     """
     state = path.stat()
     return _sniffed(path, state.st_mtime_ns, state.st_size)
@@ -46,14 +51,29 @@ def dialect_of(path: Path) -> Dialect:
 
 @contextmanager
 def reader_of(path: Path) -> Iterator[Any]:
-    """A `csv.reader` over the records of a text table, header first; it gives blank lines as empty lists."""
+    """A `csv.reader` over the records of a text table, header first; see `filled` for blank lines."""
     dialect = dialect_of(path)
     with lines_of(path, dialect.encoding) as lines:
         reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
         try:
+            deque(islice(filled(reader), dialect.titles), maxlen=0)
             yield reader
         except csv.Error as error:
             raise _broken(error, f"line {reader.line_num} of '{path.name}'") from None
+
+
+def filled(records: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Records but for blank lines and those of delimiters alone, as spreadsheets write them below a table.
+
+    Example:
+        >>> list(filled([["a", "b"], [], ["", " "], ["", "1"]]))
+        [['a', 'b'], ['', '1']]
+    """
+    return filter(_is_filled, records)
+
+
+def _is_filled(record: list[str]) -> bool:
+    return any(map(str.strip, record)) or record == [""]  # a missing cell in quotes, in a table of one column
 
 
 def column_names(cells: Sequence[str], path: Path) -> tuple[str, ...]:
@@ -83,20 +103,62 @@ def _sniffed(path: Path, modified: int, size: int) -> Dialect:
         _check_text(first, path)
         own = DELIMITERS[format_of(path)[0]]  # taken where none fits better
         delimiter = max((own, *_CANDIDATES), key=lambda candidate: _fit(first, candidate))
-        return Dialect(encoding, delimiter, _decimal(first, lines, delimiter))
+        titles = _checked_titles(first, delimiter, path)
+        return Dialect(encoding, delimiter, _decimal(first, lines, delimiter), titles)
 
 
 def _check_text(lines: list[str], path: Path) -> None:
     if any("\0" in line for line in lines):
         raise TableError(f"'{path.name}' must be a text table, but got binary data. Save it as csv.")
-    if not any(line.strip() for line in lines):
+    if not any(line.strip(_BLANK) for line in lines):
         raise TableError(f"'{path.name}' must begin with a line of column names, but got an empty file.")
+
+
+def _records(lines: list[str], delimiter: str) -> list[list[str]]:
+    return list(filled(csv.reader(lines, delimiter=delimiter)))
+
+
+def _checked_titles(lines: list[str], delimiter: str, path: Path) -> int:
+    try:
+        records = _records(lines, delimiter)
+    except csv.Error:  # told when the table is read
+        return 0
+    titles = _titles(records)
+    _check_names(records[titles:], path)
+    return titles
+
+
+def _titles(records: list[list[str]]) -> int:
+    """How many lines of a single text stand above a line of several that has no number either: the header."""
+    for n_above, (record, below) in enumerate(pairwise(records[: _MOST_TITLES + 2])):
+        if any(_NUMBER.fullmatch(cell.strip()) for cell in record):
+            break
+        if _n_texts(record) > 1:
+            return n_above if len(below) == len(record) else 0
+    return 0
+
+
+def _n_texts(record: list[str]) -> int:
+    return sum(map(bool, map(str.strip, record)))
+
+
+def _check_names(records: list[list[str]], path: Path) -> None:
+    """Raise if most columns have no name, and a line below, still above all numbers, has more of them."""
+    head = records[0]
+    for record in records[1:_MOST_TITLES]:
+        if any(_NUMBER.fullmatch(cell.strip()) for cell in record):
+            return
+        if 2 * _n_texts(head) <= len(head) == len(record) and _n_texts(record) > _n_texts(head):
+            got = f"{_n_texts(head)} names, {quoted_list(list(filter(None, head)))}, for {len(head)} columns"
+            rule = f"The first line of '{path.name}' must name the columns"
+            raise TableError(f"{rule}, but got {got}. Delete what stands above the header.")
 
 
 def _fit(lines: list[str], delimiter: str) -> tuple:
     """How well a delimiter explains lines: several columns, equally many in every line, numbers in them."""
     try:
-        head, *body = filter(None, csv.reader(lines, delimiter=delimiter))
+        records = _records(lines, delimiter)
+        head, *body = records[_titles(records) :]
     except csv.Error:
         return (False,)
     if len(head) == 1:
@@ -112,10 +174,9 @@ def _decimal(first: list[str], rest: Iterator[str], delimiter: str) -> str:
     """The decimal sign. Whole numbers do not tell, so that lines are looked at until a number does."""
     if delimiter == ",":
         return "."
-    records, columns = filter(None, csv.reader(chain(first, rest), delimiter=delimiter)), []
-    next(records)
+    columns, records = [], filled(csv.reader(chain(first, rest), delimiter=delimiter))
     with suppress(csv.Error):  # a quote that is never closed: told when the table is read
-        for columns in gathered(records, _SNIFFED_LINES):
+        for columns in gathered(islice(records, 1, None), _SNIFFED_LINES):
             if any(column.shows(sign) for column in columns for sign in OTHER):
                 break
     return decimal_sign(columns, delimiter)

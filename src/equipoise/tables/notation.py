@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from equipoise.tables.dialect import column_names, dialect_of, lines_of, reader_of
+from equipoise.tables.dialect import column_names, dialect_of, filled, lines_of, reader_of
 from equipoise.tables.files import is_parquet
 from equipoise.tables.signs import OTHER, Signs, gathered, says_nothing, separates_thousands
 
@@ -70,7 +70,7 @@ def _grouped(path: Path, decimal: str, modified: int, size: int) -> frozenset[st
     if not _may_be_grouped(path, OTHER[decimal]):
         return frozenset()
     with reader_of(path) as reader:
-        records = filter(None, reader)
+        records = filled(reader)
         names = column_names(next(records), path)
         (columns,) = deque(gathered(records, 4096), maxlen=1) or [[]]
     certain = any(column.shows(decimal) for column in columns)

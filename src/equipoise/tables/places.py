@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from equipoise.tables.dialect import reader_of
+from equipoise.tables.dialect import filled, reader_of
 from equipoise.tables.files import is_parquet
 
 
@@ -42,7 +42,7 @@ def in_words(rows: Sequence[int], path: Path) -> str:
 def _lines(rows: Collection[int], path: Path) -> dict[int, int]:
     found: dict[int, int] = {}
     with reader_of(path) as reader:
-        for row, record in enumerate(filter(None, reader), start=-1):  # the header is no row
+        for row, record in enumerate(filled(reader), start=-1):  # the header is no row
             if row in rows:
                 found[row] = reader.line_num - sum(cell.count("\n") for cell in record)
                 if len(found) == len(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -13,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from equipoise.tables.cells import floats, select
-from equipoise.tables.dialect import column_names, reader_of
+from equipoise.tables.dialect import column_names, filled, reader_of
 from equipoise.tables.files import PathLike, TableError, existing, is_parquet, pyarrow
 from equipoise.tables.notation import Notation
 
@@ -27,7 +28,7 @@ def header(path: PathLike) -> tuple[str, ...]:
         with _parquet_file(path) as file:
             return column_names(file.schema_arrow.names, path)
     with reader_of(path) as reader:
-        return column_names(next(filter(None, reader)), path)
+        return column_names(next(filled(reader)), path)
 
 
 def chunks(
@@ -79,7 +80,7 @@ def _typed(piece: pd.DataFrame, notation: Notation) -> pd.DataFrame:
 def _text_chunks(path: Path, names: tuple[str, ...], chosen: tuple[str, ...], rows: int) -> Iterator[pd.DataFrame]:
     places, start = [names.index(name) for name in chosen], 0
     with reader_of(path) as reader:
-        records = filter(None, reader)
+        records = filled(reader)
         next(records)
         while (count := (cells := _cells(records, len(names), rows, path)).shape[1]) > 0:
             index = pd.RangeIndex(start, start + count)
@@ -102,7 +103,13 @@ def _cells(records: Iterator[list[str]], width: int, rows: int, path: Path) -> N
 
 def _ragged(path: Path, width: int) -> TableError:
     with reader_of(path) as reader:
-        row = next(row for row in reader if row and len(row) != width)
+        ((usual, _),) = Counter(map(len, islice(filled(reader), BATCH))).most_common(1)
+    if usual != width:
+        rule = f"The header of '{path.name}' must name every column"
+        got = f"{width} {'name' if width == 1 else 'names'}, and {usual} cells in most lines"
+        return TableError(f"{rule}, but got {got}. Delete what stands above the header, or name the others, too.")
+    with reader_of(path) as reader:
+        row = next(row for row in filled(reader) if len(row) != width)
         rule = f"Every line of '{path.name}' must have {width} cells, as many as its header"
         return TableError(f"{rule}, but got {len(row)} in line {reader.line_num}. Correct it.")
 
