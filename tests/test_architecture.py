@@ -33,6 +33,7 @@ LAYERS = (
     "constraints",
     "shapes",
     "inversion",
+    "pairs",
     "layout",
     "blocks",
     "subspace",

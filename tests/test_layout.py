@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import references
-from equipoise import layout
+from equipoise import layout, pairs
 from equipoise.layout import block_layout
 
 CHAIN = [[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]
@@ -40,9 +40,10 @@ def group_of(largest: bool, B_batch: tuple[int, ...] = ()) -> tuple[layout.Block
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("B_batch", [(), (5,)])
-@pytest.mark.parametrize("most", [2**20, 0], ids=["products at once", "row by row"])
-def test_products_with_a_block_are_those_of_its_matrix(largest, B_batch, most, monkeypatch):
+@pytest.mark.parametrize(("most", "few"), [(2**20, 256), (0, 256), (0, 0)], ids=["at once", "row by row", "pairs"])
+def test_products_with_a_block_are_those_of_its_matrix(largest, B_batch, most, few, monkeypatch):
     monkeypatch.setattr(layout, "PRODUCTS", most)
+    monkeypatch.setattr(pairs, "FEW", few)
     group, B = group_of(largest, B_batch)
     k, J = B.shape[-2:]
     rng = np.random.default_rng(1)

@@ -613,6 +613,14 @@ def test_the_size_of_chunks_changes_nothing(case, monkeypatch):
     assert_same(expected, results(case()))
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 32])
+def test_how_many_draws_are_conditioned_at_once_changes_nothing(at_once, monkeypatch):
+    expected, p = results(mixed()), mixed()
+    monkeypatch.setattr(mixture, "S_BYTES", at_once * len(p.X) * 9 * 8)  # three balances that hang together
+    assert p._draws_at_once(len(p.X)) == at_once
+    assert_same(expected, results(p))
+
+
 def test_draws_that_are_not_kept_are_made_anew_and_the_same(monkeypatch):
     expected = results(mixed())
     monkeypatch.setattr(mixture, "DRAWS_BYTES", 0)

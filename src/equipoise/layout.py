@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from equipoise.constraints import connected_rows
+from equipoise.pairs import Pairs
 from equipoise.shapes import batch_shape
 
 PRODUCTS = 2**20  # numbers that products of coefficients may take, in a block
@@ -25,6 +26,7 @@ class BlockLayout:
     rows: Int[Tensor, "n_blocks k"]
     columns: Int[Tensor, "n_blocks J"] | None  # None: one block over all rows and outputs, in order
     real: Float[Tensor, "n_blocks J"] | None  # 0 at padding
+    pairs: Pairs | None  # where few balances share an output
     n_columns: int
     ordered: bool  # the rows of all balances, in their own order, are exactly those of this group
 
@@ -40,7 +42,9 @@ def block_layout(B: Float[Tensor, "... m n_y"]) -> list[BlockLayout]:
     pattern = (B.detach() != 0).reshape(-1, *B.shape[-2:]).any(0).cpu().numpy()
     blocks = connected_rows(pattern)
     if len(blocks) == 1:
-        return [BlockLayout(torch.arange(B.shape[-2]).unsqueeze(0), None, None, B.shape[-1], True)]
+        return [
+            BlockLayout(torch.arange(B.shape[-2]).unsqueeze(0), None, None, Pairs.of(pattern[None]), B.shape[-1], True)
+        ]
     sizes = sorted({len(block) for block in blocks})
     return [_layout([block for block in blocks if len(block) == size], pattern) for size in sizes]
 
@@ -49,10 +53,12 @@ def _layout(blocks: list[tuple[int, ...]], pattern: np.ndarray) -> BlockLayout:
     columns = [np.flatnonzero(pattern[list(block)].any(0)) for block in blocks]
     width = max(len(c) for c in columns)
     padded = np.stack([np.pad(c, (0, width - len(c))) for c in columns])
-    real = np.stack([np.arange(width) < len(c) for c in columns]).astype(float)
+    real = np.stack([np.arange(width) < len(c) for c in columns])
     rows = np.asarray(blocks)
+    pairs = Pairs.of(pattern[rows[:, :, None], padded[:, None]] & real[:, None])
     ordered = rows.ravel().tolist() == list(range(len(pattern)))
-    return BlockLayout(torch.as_tensor(rows), torch.as_tensor(padded), torch.as_tensor(real), pattern.shape[1], ordered)
+    where = torch.as_tensor(rows), torch.as_tensor(padded), torch.as_tensor(real, dtype=torch.float64)
+    return BlockLayout(*where, pairs, pattern.shape[1], ordered)
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class BlockGroup:
         """`B diag(w) Bᵀ`."""
         k, J = self.B.shape[-2:]
         if self.products is None:
-            return (self.B * w.unsqueeze(-2)) @ self.B.mT
+            return self._large_gram(w)
         return _block_by_block(w, self.products[:, :J]).unflatten(-1, (k, k))
 
     def S(
@@ -108,7 +114,7 @@ class BlockGroup:
     def adjoint_diag(self, X: Float[Tensor, "... n_blocks k k"]) -> Float[Tensor, "... n_blocks J"]:
         """`diag(Bᵀ X B)`."""
         if self.products is None:
-            return ((X @ self.B) * self.B).sum(-2)
+            return self._large_adjoint_diag(X)
         return _block_by_block(X.flatten(-2), self.products[:, : self.B.shape[-1]].mT)
 
     def diagonals(
@@ -119,6 +125,20 @@ class BlockGroup:
             return self.adjoint_diag(W), W.diagonal(dim1=-2, dim2=-1)
         both = _block_by_block(W.flatten(-2), self.products.mT)
         return both[..., : self.B.shape[-1]], both[..., self.B.shape[-1] :]
+
+    @cached_property
+    def _paired(self) -> Float[Tensor, "... p"] | None:
+        return None if self.layout.pairs is None else self.layout.pairs.products(self.B)
+
+    def _large_gram(self, w: Tensor) -> Tensor:
+        if self._paired is None:
+            return (self.B * w.unsqueeze(-2)) @ self.B.mT
+        return self.layout.pairs.gram(self._paired, w)  # type: ignore[union-attr]
+
+    def _large_adjoint_diag(self, X: Tensor) -> Tensor:
+        if self._paired is None:
+            return ((X @ self.B) * self.B).sum(-2)
+        return self.layout.pairs.adjoint_diag(self._paired, X)  # type: ignore[union-attr]
 
     def scatter_columns(self, values: Tensor) -> Tensor:
         """`(..., n_blocks, J)` back to `(..., n_y)`; padding carries zeros."""

@@ -29,6 +29,7 @@ from equipoise.variational import DRAW_BLOCK
 
 Array = NDArray[np.float64]
 DRAWS_BYTES = 2**28  # posterior draws are kept in memory up to here, and made anew beyond
+S_BYTES = 2**23  # what `S` of all rows and draws that are conditioned at once stays about as small as
 DRAWS_AT_ONCE = 8  # of a block, in closed form: with the rows of a chunk, what they need stays in cache
 
 
@@ -59,13 +60,28 @@ class Mixture:
     ) -> Iterator[tuple[AnyGaussian, Tensor | float, AnyGaussian | None]]:
         """Conditioned Gaussians `(draws, rows, n_y)`, sensor variances, and the same with a second tolerance draw."""
         (x, target), network = self._inputs(rows), DrawnNetwork(self.model.network, self._asks_for_sensors)
-        for drawn, said in self._said(x, network, DRAW_BLOCK):
+        for drawn, said in self._said(x, network, self._draws_at_once(len(x))):
             draws, own = drawn.draws, DiagonalGaussian(said.mean.clone(), said.var.clone())
             gaussian = self.model.condition(own, target, draws.tol_var, draws.offset)
             second = None
             if again and isinstance(gaussian, ConditionedGaussian):
                 second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
             yield gaussian, self._sensor(self._learned(draws, said), rows), second
+
+    def _draws_at_once(self, n_rows: int) -> int:
+        """Of a block, when they are conditioned: one of many balances that hang together is large."""
+        layer = self.model.conditioning
+        numbers = 0 if layer is None else sum(where.rows.numel() * where.rows.shape[-1] for where in layer.layout)
+        return max(1, min(DRAW_BLOCK, S_BYTES // max(8 * n_rows * numbers, 1)))
+
+    def _pieces(self, n: int, n_rows: int) -> Iterator[tuple[int, slice, PosteriorDraws]]:
+        """The first n draws, some of a block at a time: where their block starts, their places in it, and they."""
+        at_once = self._draws_at_once(n_rows)
+        for start in range(0, n, DRAW_BLOCK):
+            block, size = self._draws(start // DRAW_BLOCK), min(DRAW_BLOCK, n - start)
+            for first in range(0, size, at_once):
+                places = slice(first, min(first + at_once, size))
+                yield start, places, draws_between(block, places.start, places.stop)
 
     def _closed_form(self) -> DisjointTerms | None:
         """For one pass over all rows and draws: it works in memory of its own."""

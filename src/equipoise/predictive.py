@@ -160,13 +160,14 @@ class Predictive(Mixture):
         result = np.empty((n, len(self.X), len(self.outputs)))
         for rows in self._chunks():
             places = slice(self.first_row + rows.start, self.first_row + rows.stop)
-            inputs = self._inputs(rows)
-            for start in range(0, n, DRAW_BLOCK):
-                block = start // DRAW_BLOCK
-                gaussian, learned = self.model.measured_at(self._draws(block), *inputs)
-                noise = sampling.row_noise(self.seed, block, places, sampling.noise_width(gaussian)).to(self._device)
-                y = sampling.sample(gaussian, self._sensor(learned, rows), noise, joint)
-                result[start : start + DRAW_BLOCK, rows] = y[: n - start].cpu().numpy()
+            inputs, noise = self._inputs(rows), torch.empty(0)
+            for start, some, draws in self._pieces(n, len(inputs[0])):
+                gaussian, learned = self.model.measured_at(draws, *inputs)
+                if some.start == 0:
+                    width = sampling.noise_width(gaussian)
+                    noise = sampling.row_noise(self.seed, start // DRAW_BLOCK, places, width).to(self._device)
+                y = sampling.sample(gaussian, self._sensor(learned, rows), noise[some], joint)
+                result[start + some.start : start + some.stop, rows] = y.cpu().numpy()
         return self.standardizer.outputs_to_user(result)
 
     def covariance(self, joint: bool | None = None) -> Array:
@@ -218,10 +219,9 @@ class Predictive(Mixture):
         result = np.empty((n, len(self.X), constraint.n_balances))
         for rows in self._chunks():
             inputs = self._inputs(rows)
-            for start in range(0, n, DRAW_BLOCK):
-                mean = self.model.at(self._draws(start // DRAW_BLOCK), *inputs).mean[: n - start].cpu().numpy()
-                y = self.standardizer.outputs_to_user(mean)
-                result[start : start + DRAW_BLOCK, rows] = constraint.residual(self.X[rows], y)
+            for start, some, draws in self._pieces(n, len(inputs[0])):
+                y = self.standardizer.outputs_to_user(self.model.at(draws, *inputs).mean.cpu().numpy())
+                result[start + some.start : start + some.stop, rows] = constraint.residual(self.X[rows], y)
         return result
 
     def residual_of_samples(
