@@ -57,6 +57,29 @@ def test_every_row_within_rounding_is_rounding_and_one_row_beyond_is_not():
     assert (found.n_outliers, found.outliers[0].row) == (1, 7)
 
 
+def test_numbers_with_few_digits_hold_to_the_rounding_of_these_and_none_of_them_stands_out():
+    """Three rounded numbers are off by 1.5 steps at most; in a quarter of the rows their sum is off by one step."""
+    flows = plant(0.1, 0.0).round(2)
+    found = finding(MASS, flows)
+    assert (found.verdict, found.n_outliers) == ("holds to rounding", 0)
+    assert "off by more than 0.015" in found.reason
+    flows[7, 0] += 0.02
+    found = finding(MASS, flows)
+    assert (found.verdict, [row.row for row in found.outliers]) == ("holds within noise", [7])
+    assert finding(MASS, plant(0.1, 0.0).round(2) + np.array([0.01, 0, 0])).verdict == "biased"
+
+
+def test_a_tenth_of_the_rows_that_stand_out_has_no_say_in_the_verdict():
+    flows = plant(0.1, 0.001)
+    off = flows.copy()
+    off[::10, 1] = 0.0
+    found, clean = finding(MASS, off), finding(MASS, np.delete(flows, np.s_[::10], axis=0))
+    assert (found.verdict, found.n_outliers) == ("holds within noise", 100)
+    assert (found.typical, found.reason) == (pytest.approx(clean.typical), clean.reason)
+    off[1::10, 1] = 0.0
+    assert not finding(MASS, off).holds
+
+
 def test_data_of_a_shorter_type_hold_to_their_own_rounding():
     flows = plant(0.1, 0.0).astype(np.float32)
     flows[:, 0] = flows[:, 1] + flows[:, 2]

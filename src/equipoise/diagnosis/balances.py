@@ -1,6 +1,7 @@
 """Do the data obey a balance? Its residual in its own unit and beside its terms, and the verdict.
 
-Sizes are `typical` sizes, so that at most 2 % of gross errors decide nothing. For a balance `Σ_j c_j z_j + c_0 = 0` the
+Rows that stand out decide nothing as long as they are 10 % at most, and sizes are `typical` sizes, which mind no 2 % of
+gross errors. For a balance `Σ_j c_j z_j + c_0 = 0` the
 residual is compared with
 
 - the size of its terms, `sqrt(Σ_j typical(c_j z_j)² + c_0²)`: what it would be if the terms did not cancel at all;
@@ -13,6 +14,7 @@ The verdict is the first that applies:
 |---|---|
 | too few rows | fewer than 3 rows have all its columns |
 | holds to rounding | every residual is within 64 roundings of its terms, as for `ConstrainedBNNRegressor` |
+| | or within what the digits of the table can do, looks like that, and has no bias (see `digits`) |
 | does not hold | a flipped sign, a missing column or a simple factor removes 80 % of it (see `repairs`) |
 | | with sensors: it is twice what they explain, and certainly so (χ²); data sheets are trusted to a factor of 2 |
 | | else: it is more than 20 % of its terms' size; a balance closed no better than that is no balance |
@@ -29,13 +31,15 @@ its variation is not explained is said.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr
 
 from equipoise.diagnosis.bulk import OUTLYING
+from equipoise.diagnosis.digits import written_rounding
+from equipoise.diagnosis.outliers import OutlyingRow, Rows, largest, outlying
 from equipoise.diagnosis.repairs import FITTED, OVERRULING, Repair, Terms, find_repair, repaired
 from equipoise.diagnosis.spread import centred, quantity, thinned, typical
 from equipoise.verdict import Residual
@@ -45,18 +49,9 @@ TO_ROUNDING, WITHIN_NOISE, BIASED, FAILS = "holds to rounding", "holds within no
 TOO_FEW = "too few rows"
 LARGEST_SIZE, LARGEST_SPREAD, CLOSED, LARGEST_BIAS, LARGEST_NOISE = 0.2, 0.75, 0.05, 0.25, 2.0
 EXPLAINED_SPREAD = 0.1  # share of its terms' spread that a fitted factor may leave
-MOST_OUTLYING = 0.25  # of the rows, such as those of a stuck sensor; more than that are no outliers but the data
+FEW = 0.1  # of the rows may stand out without a say in the verdict
 LISTED = 10
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
-
-
-@dataclass(frozen=True)
-class OutlyingRow:
-    """One row whose residual is large: its position, the residual, and that beside the sum of its terms' sizes."""
-
-    row: int
-    residual: float
-    relative: float
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ class BalanceFinding:
         reason: The verdict's ground, in words.
         n_rows: Rows in which all its columns were measured.
         mean, std, rms: Of the residual over these rows; None where there are none.
-        typical: Root mean square without the largest 2 %.
+        typical: Root mean square without the largest 2 %, and without rows that stand out if these are few.
         relative: `typical` beside the size of the terms.
         relative_std: Typical variation beside the spread of the terms; None where they do not vary.
         worst_rows: Rows with the largest residuals, largest first.
@@ -139,15 +134,17 @@ def look(
     if len(z) < 3:
         reason = f"{len(z)} rows have all its columns; at least 3 are needed"
         return BalanceFinding(measured.name, measured.equation, unit, TOO_FEW, reason, len(z))
-    sizes = Sizes.of(terms)
-    if (np.abs(z) <= 64 * measured.precision * measured.magnitude).all():
-        verdict, reason, repair = TO_ROUNDING, "every row is within the rounding of its terms", None
-    else:
+    written = written_rounding([(c, terms.columns[name]) for name, c in terms.coefficients.items()], z)
+    outside = outlying(z, max(written, OUTLYING * terms.rounding))
+    settled, their_inputs = _without_few(outside, terms, inputs)
+    sizes, bias = Sizes.of(settled), systematic(settled, their_inputs)
+    repair, verdict, reason = None, TO_ROUNDING, _only_rounding(measured, written, bias)
+    if not reason:
         repair = _sound(find_repair(terms, others, outputs), terms, inputs, others)
-        verdict, reason = judged(terms, sizes, systematic(terms, inputs), measured.explained)
+        verdict, reason = judged(settled, sizes, bias, measured.explained)
         if repair is not None and repair.kind in OVERRULING and verdict != FAILS:
             verdict, reason = FAILS, f"{_scatter(terms, sizes)}, and one change removes it"
-    outlying = _outlying(terms) if verdict != FAILS else np.zeros(0, dtype=np.intp)
+    outside = outside if verdict != FAILS else outside[:0]
     return BalanceFinding(
         measured.name,
         measured.equation,
@@ -161,11 +158,31 @@ def look(
         typical=sizes.residual,
         relative=sizes.relative,
         relative_std=sizes.relative_std,
-        worst_rows=_listed(measured, np.arange(len(z)), 5),
-        n_outliers=len(outlying),
-        outliers=_listed(measured, outlying, LISTED),
+        worst_rows=largest(z, measured.magnitude, measured.rows, np.arange(len(z)), 5),
+        n_outliers=len(outside),
+        outliers=largest(z, measured.magnitude, measured.rows, outside, LISTED),
         repair=repair if verdict in (FAILS, BIASED) else None,
     )
+
+
+def _only_rounding(measured: Measured, written: float, bias: Residual) -> str:
+    """Why the residual is nothing but rounding; empty if it is more."""
+    size = np.abs(measured.terms.residual)
+    if (size <= 64 * measured.precision * measured.magnitude).all():
+        return "every row is within the rounding of its terms"
+    if written and (size <= written).all() and not bias.biased:
+        most = quantity(written, measured.terms.unit)
+        return f"no row is off by more than {most}, as much as the rounding of its numbers can add up to"
+    return ""
+
+
+def _without_few(outside: Rows, terms: Terms, inputs: Mapping[str, Array]) -> tuple[Terms, Mapping[str, Array]]:
+    """The balance and its inputs without rows that stand out, if these are few."""
+    if not len(outside) or len(outside) > FEW * len(terms.residual):
+        return terms, inputs
+    columns = {name: np.delete(values, outside) for name, values in terms.columns.items()}
+    settled = replace(terms, columns=columns, residual=np.delete(terms.residual, outside))
+    return settled, {name: np.delete(values, outside) for name, values in inputs.items()}
 
 
 @dataclass(frozen=True)
@@ -288,22 +305,3 @@ def _bias_in_words(bias: Residual, unit: str | None) -> str:
     if bias.mean_is_biased:
         return f"its mean is off by {quantity(bias.mean, unit)} ± {quantity(HALF_WIDTH * bias.se, unit)}"
     return f"its residual changes by {quantity(bias.input_slope, unit)} per standard deviation of '{bias.input}'"
-
-
-def _outlying(terms: Terms) -> NDArray[np.intp]:
-    """Positions among the measured rows whose residual lies far off the others."""
-    off = np.abs(centred(terms.residual))
-    robust_std = max(1.4826 * float(np.median(off)), terms.rounding)
-    found = np.flatnonzero(off > OUTLYING * robust_std)
-    return found if len(found) <= MOST_OUTLYING * len(off) else found[:0]
-
-
-def _listed(measured: Measured, which: NDArray[np.intp], most: int) -> tuple[OutlyingRow, ...]:
-    """The largest residuals among some rows, largest first."""
-    z, magnitude = measured.terms.residual, measured.magnitude
-    if len(which) > most:
-        which = which[np.argpartition(np.abs(z[which]), len(which) - most)[-most:]]
-    which = which[np.argsort(-np.abs(z[which]), kind="stable")]
-    share = np.divide(z[which], magnitude[which], out=np.zeros(len(which)), where=magnitude[which] > 0)
-    found = zip(measured.rows[which].tolist(), z[which].tolist(), share.tolist(), strict=True)
-    return tuple(OutlyingRow(*row) for row in found)

@@ -1,0 +1,46 @@
+"""Rows whose residual in a balance stands out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.diagnosis.bulk import OUTLYING
+from equipoise.diagnosis.spread import centred
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+MOST_OUTLYING = 0.25  # of the rows, such as those of a stuck sensor; more than that are no outliers but the data
+
+
+@dataclass(frozen=True)
+class OutlyingRow:
+    """One row whose residual is large: its position, the residual, and that beside the sum of its terms' sizes."""
+
+    row: int
+    residual: float
+    relative: float
+
+
+def outlying(residual: Array, rounding: float) -> Rows:
+    """Positions of residuals that lie far off the others, and by more than rounding."""
+    off = np.abs(centred(residual))
+    found = np.flatnonzero(off > max(OUTLYING * 1.4826 * float(np.median(off)), rounding))
+    return found if len(found) <= MOST_OUTLYING * len(off) else found[:0]
+
+
+def largest(residual: Array, magnitude: Array, rows: Rows, which: Rows, most: int) -> tuple[OutlyingRow, ...]:
+    """The largest residuals among some rows, largest first.
+
+    Args:
+        residual, magnitude: Of a balance, and the sum of its terms' sizes, shape `(n,)`.
+        rows: Positions of these n rows in the table.
+        which: Positions among these n.
+        most: How many to list.
+    """
+    if len(which) > most:
+        which = which[np.argpartition(np.abs(residual[which]), len(which) - most)[-most:]]
+    which = which[np.argsort(-np.abs(residual[which]), kind="stable")]
+    share = np.divide(residual[which], magnitude[which], out=np.zeros(len(which)), where=magnitude[which] > 0)
+    found = zip(rows[which].tolist(), residual[which].tolist(), share.tolist(), strict=True)
+    return tuple(OutlyingRow(*row) for row in found)

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from equipoise.diagnosis.digits import step, written_rounding
+
+
+@given(st.integers(0, 7), st.floats(0.1, 1e3), st.integers(0, 100))
+def test_a_rounded_column_has_the_step_it_was_rounded_to(digits, size, seed):
+    values = (size * np.random.default_rng(seed).standard_normal(500)).round(digits)
+    written = {len(f"{value:.9f}".rstrip("0").partition(".")[2]) for value in values}
+    assert step(values) == pytest.approx(10.0 ** -max(written) if len(set(values)) > 1 else 0.0)
+
+
+@pytest.mark.parametrize("values", [np.full(9, 5.0), np.zeros(0), np.sqrt(np.arange(1.0, 50)), 1e15 * np.arange(9.0)])
+def test_constants_and_numbers_that_were_not_rounded_have_no_step(values):
+    assert step(values) == 0.0
+
+
+def summed(digits, n=500, seed=0):
+    """Terms of total = 2 a + b, each rounded, and their residual."""
+    a, b = np.random.default_rng(seed).uniform(1, 3, (2, n))
+    columns = [(2 * a + b).round(digits), a.round(digits), b.round(digits)]
+    terms = list(zip([1.0, -2.0, -1.0], columns, strict=True))
+    return terms, sum(c * column for c, column in terms)
+
+
+@pytest.mark.parametrize("digits", [0, 1, 4])
+def test_rounding_adds_up_to_half_a_step_for_each_number(digits):
+    terms, _ = summed(digits)
+    _, a, b = (column for _, column in terms)
+    total = np.round(a + b + np.random.default_rng(1).choice([-1, 0, 0, 0, 1], len(a)) * 10.0**-digits, digits)
+    plain = [(1.0, total), (-1.0, a), (-1.0, b)]
+    assert written_rounding(plain, total - a - b) == pytest.approx(1.5 * 10.0**-digits, rel=1e-5)
+
+
+def test_the_finest_column_decides():
+    terms, z = summed(3)
+    rough = [*terms[:2], (-1.0, terms[2][1].round(1))]
+    assert written_rounding(rough, z) == pytest.approx(1.5e-3, rel=1e-5)
+
+
+def test_few_errors_of_whole_numbers_are_no_rounding():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 50, (2, 500)).astype(float)
+    error = np.where(np.arange(500) < 5, 1.0, 0.0)
+    assert written_rounding([(1.0, a + b + error), (-1.0, a), (-1.0, b)], error) == 0.0
+
+
+def test_residuals_larger_than_rounding_are_none():
+    terms, z = summed(2)
+    assert written_rounding(terms, z + 0.05 * np.random.default_rng(0).standard_normal(len(z))) == 0.0
+    assert written_rounding([(1.0, np.sqrt(np.arange(9.0)))], np.zeros(9)) == 0.0
