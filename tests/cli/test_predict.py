@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from handmade_table import cell, contents
 
@@ -209,6 +210,24 @@ def test_packed_and_other_kinds_of_tables_are_read_and_written(predicted, fitted
     stored = pd.read_parquet("out.parquet")
     assert stored["run"].tolist() == table["run"].tolist()
     np.testing.assert_array_equal(stored[OUTPUTS], numbers(table))
+
+
+@pytest.mark.parametrize("options", [[], ["--samples", "2"]])
+def test_numbers_of_a_text_arrive_in_parquet_as_numbers(fitted, new, monkeypatch, options):
+    batch = [f"{i}" if i % 3 else "" for i in range(ROWS)]
+    note = ["5"] * (ROWS - 1) + ["five"]
+    table = new.assign(batch=batch, note=note)
+    table.loc[ROWS - 1, "OCV [V]"] = np.nan
+    table.to_csv("new.csv", index=False)
+    monkeypatch.setattr(predict, "CHUNK", 64)
+    assert main(["predict", str(fitted), "new.csv", "-o", "out.parquet", *options]) == 0
+    stored = pq.read_table("out.parquet")
+    kinds = {name: str(stored.schema.field(name).type) for name in ("run", "batch", "note", "SOC", "OCV [V] measured")}
+    assert list(kinds.values()) == ["string", "int64", "string", "double", "double"]
+    rows = stored.to_pandas().iloc[:: 2 if options else 1]
+    assert rows["run"].tolist() == new["run"].tolist()
+    assert stored["batch"].to_pylist()[:: 2 if options else 1] == [int(cell) if cell else None for cell in batch]
+    np.testing.assert_array_equal(rows[["SOC", "OCV [V] measured"]], table[["SOC", "OCV [V]"]])
 
 
 def test_a_model_that_was_fitted_with_arrays_takes_columns_called_by_position(folder, recwarn):

@@ -30,18 +30,6 @@ def test_the_text_is_what_the_standard_library_reads(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_numbers_with_a_decimal_comma_are_carried_over_with_a_point(tmp_path, table, name):
-    source = table("id;a;note\n007;1,5;a, b\n008;-2,5e-3;1,2,3\n009;;\n", "source.csv")
-    with TableWriter(tmp_path / name, source) as written:
-        for piece in chunks(source, rows=2, text=True):
-            written.write(piece.assign(told=0.25))
-    again = read(tmp_path / name)
-    np.testing.assert_array_equal(again["a"], [1.5, -0.0025, np.nan])
-    np.testing.assert_array_equal(again["told"], 0.25)
-    assert again["note"].tolist()[:2] == ["a, b", "1,2,3"]
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_floats_are_read_back_exactly_from_every_kind_of_file(tmp_path, name):
     rng = np.random.default_rng(0)
     values = rng.normal(size=(500, 2)) * 10.0 ** rng.integers(-300, 300, size=(500, 2))

@@ -87,14 +87,14 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> Extent:
     from tqdm.auto import tqdm
 
     from equipoise.cli.rows import beside
-    from equipoise.tables import TableWriter
+    from equipoise.tables import Carrier, TableWriter
 
-    extent, samples = Extent(), asked.samples
-    with TableWriter(output, data) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
+    extent, samples, carrier = Extent(), asked.samples, Carrier(data, output)
+    with TableWriter(output) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
         for frame, p in _pieces(model, data, samples):
             p = p.measured() if asked.measured else p
             told = _draws(frame, p, samples) if samples else _moments(frame, p, asked.level, asked.ledger)
-            kept = frame.set_axis(_carried(list(frame.columns), told), axis=1)
+            kept = carrier.carry(frame).set_axis(_carried(list(frame.columns), told), axis=1)
             table.write(beside(kept, told, max(samples, 1)))
             extent += Extent.of(model, p.X)
             bar.update(len(frame))

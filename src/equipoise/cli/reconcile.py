@@ -69,7 +69,7 @@ def _write(output: Path, report: Path | None, measured: MeasuredTable, reconcile
     """Write table and page. The page is written before the table is moved to its place: both appear, or none."""
     from equipoise.tables import TableWriter
 
-    with TableWriter(output, measured.path) as written:
+    with TableWriter(output) as written:
         log = _reconciled(written, measured, reconciler)
         if report is not None:
             _write_page(report, _page(log, measured))
@@ -91,12 +91,14 @@ def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -
     from tqdm.auto import tqdm
 
     from equipoise.cli.rows import beside
+    from equipoise.tables import Carrier
 
     total: Any = None
+    carrier = Carrier(measured.path, written.path)
     with tqdm(desc="reconcile", unit="row", disable=not is_watched()) as bar:
         for piece in measured.pieces():
             columns, log = reconciler.of(piece)
-            written.write(beside(piece.frame, columns))
+            written.write(beside(carrier.carry(piece.frame), columns))
             total = log if total is None else total + log
             bar.update(len(piece.frame))
     return total

@@ -1,10 +1,11 @@
 """Tables in files: csv, tsv, text and parquet, compressed too, read and written piece by piece.
 
 A text table is read as what it says: a cell is text until `numbers` makes a number of it, so that columns nobody
-computes with are carried through as they are. Memory does not grow with the file, and a written file appears whole or
-not at all.
+computes with are carried through as they are (`Carrier`). Memory does not grow with the file, and a written file
+appears whole or not at all.
 """
 
+from equipoise.tables.carrying import Carrier
 from equipoise.tables.cells import numbers
 from equipoise.tables.clock import Clock
 from equipoise.tables.files import TableError
@@ -12,4 +13,4 @@ from equipoise.tables.mapping import memory_mapped
 from equipoise.tables.reading import chunks, header, read
 from equipoise.tables.writing import TableWriter
 
-__all__ = ["Clock", "TableError", "TableWriter", "chunks", "header", "memory_mapped", "numbers", "read"]
+__all__ = ["Carrier", "Clock", "TableError", "TableWriter", "chunks", "header", "memory_mapped", "numbers", "read"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -16,11 +15,7 @@ from pandas.api.types import is_numeric_dtype
 
 from equipoise.atomic import place_of
 from equipoise.equations import quoted_list
-from equipoise.tables.dialect import NUMBER
 from equipoise.tables.files import DELIMITERS, PathLike, TableError, format_of, is_parquet, packed, pyarrow
-from equipoise.tables.notation import Notation
-
-_NUMBER = re.compile(NUMBER)
 
 
 class TableWriter:
@@ -30,8 +25,6 @@ class TableWriter:
 
     Args:
         path: Where to; its suffix decides on csv, tsv, txt (with tabs) or parquet, and on the compression.
-        source: The table that texts are carried over from, if any: its numbers with a decimal comma get a point, so
-            that a file has one decimal sign.
 
     Example:
         >>> import tempfile
@@ -43,9 +36,8 @@ class TableWriter:
         array([[0.1]])
     """
 
-    def __init__(self, path: PathLike, source: PathLike | None = None):
+    def __init__(self, path: PathLike):
         self.path = Path(path)
-        self._decimal = "." if source is None else Notation.of(Path(source)).decimal
         self._kind = _ParquetSink if is_parquet(self.path) else _TextSink
         with _writing(self.path):
             self._place = place_of(self.path)
@@ -74,7 +66,7 @@ class TableWriter:
             rule = f"Every piece of '{self.path}' must have the columns {quoted_list(self._columns or ())}"
             raise TableError(f"{rule}, but got {quoted_list(columns)}. Give the same ones in the same order.")
         with _writing(self.path):
-            self._sink.write(frame if self._decimal == "." else _with_points(frame), first=self._columns is None)
+            self._sink.write(frame, first=self._columns is None)
         self._columns = columns
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -99,21 +91,6 @@ class TableWriter:
         with suppress(Exception):  # what could not be written before cannot be now, and the first reason counts
             self._open.close()
         self._part.unlink(missing_ok=True)
-
-
-def _with_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Cells that are numbers with a decimal comma, with a point instead; all others as they stand."""
-    texts = [column for column, kind in zip(frame.columns, frame.dtypes, strict=True) if not is_numeric_dtype(kind)]
-    return frame.assign(**{name: frame[name].map(_with_point) for name in texts})
-
-
-def _with_point(cell: Any) -> Any:
-    """
-    Example:
-        >>> _with_point("-1,5e3"), _with_point("a, b"), _with_point("1,2,3")
-        ('-1.5e3', 'a, b', '1,2,3')
-    """
-    return cell.replace(",", ".") if isinstance(cell, str) and _NUMBER.fullmatch(cell.strip()) else cell
 
 
 @contextmanager
