@@ -38,6 +38,27 @@ def test_a_balance_that_holds_is_shown_with_its_residual_in_its_unit(folder, cap
     assert err == ""
 
 
+def test_the_worst_rows_are_shown_in_the_unit_and_beside_their_terms(folder, capsys):
+    assert main(["check", "cell.toml"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  worst rows: "))
+    terms = cell()[["Voltage [V]", "OCV [V]", "Loss [V]"]].to_numpy()
+    residual, size = terms @ [1, -1, 1], np.abs(terms).sum(axis=1)
+    worst = np.argsort(-np.abs(residual))[:3]
+    shown = [
+        f"line {i + 2} ({residual[i]:.3g} V, {100 * abs(residual[i]) / size[i]:.2g} % of its terms)" for i in worst
+    ]
+    assert line == f"  worst rows: {', '.join(shown)}"
+
+
+def test_a_copy_of_a_column_is_told_with_and_without_balances(folder, capsys):
+    handmade_table.write(folder, cell().assign(twin=cell()["OCV [V]"]))
+    assert main(["check", "cell.toml"]) == 0
+    assert "note: Column 'twin' is a copy of 'OCV [V]'.\n" in capsys.readouterr().err
+    handmade_table.write(folder, cell().assign(SOC=cell()["Current [A]"]), NO_BALANCES)
+    assert main(["check", "cell.toml"]) == 0
+    assert "note: Column 'SOC' is a copy of 'Current [A]'.\n" in capsys.readouterr().err
+
+
 def test_a_wrong_sign_is_found_and_the_line_of_advice_repairs_the_job(folder, capsys):
     handmade_table.write(folder, job=FLIPPED)
     assert main(["check", "cell.toml"]) == 1

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from equipoise.diagnosis import columns as columns_module
-from equipoise.diagnosis.columns import ColumnFinding, duplicated_rows, in_words, look_at_column
+from equipoise.diagnosis.columns import ColumnFinding, copies_in_words, duplicated_rows, in_words, look_at_column
 
 few_values = st.sampled_from([0.0, -0.0, 1.0, np.nan, np.inf, 1e300, 5e-324])
 
@@ -55,3 +55,12 @@ def test_rows_that_share_a_hash_only_are_no_duplicates(monkeypatch):
 @pytest.mark.parametrize("table", [[], [np.zeros(0)]])
 def test_an_empty_table_has_no_duplicates(table):
     assert len(duplicated_rows(table)) == 0
+
+
+@given(st.lists(hnp.arrays(float, 3, elements=few_values), max_size=6))
+def test_copies_are_columns_that_vary_and_that_pandas_calls_duplicates(columns):
+    table = pd.DataFrame({f"c{i}": values + 0.0 for i, values in enumerate(columns)})
+    varying = [name for name in table if table[name].nunique(dropna=False) > 1]
+    copied = table[varying].T.duplicated() if varying else pd.Series(dtype=bool)
+    said = copies_in_words({str(name): values.to_numpy() for name, values in table.items()})
+    assert [text.split("'")[1] for text in said] == copied[copied].index.tolist()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from equipoise.cli.screen import as_json, number, percent, remark, say, table
+from equipoise.cli.screen import as_json, number, remark, say, table
 
 if TYPE_CHECKING:
     from equipoise.cli.rows import RowsOfTable
     from equipoise.diagnosis import BalanceFinding, Diagnosis
     from equipoise.job import Job
+
+WORST = 3  # rows of each balance that are shown
 
 
 def run(
@@ -62,7 +64,7 @@ def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
 
 def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
     from equipoise.diagnosis import Diagnosis
-    from equipoise.diagnosis.columns import duplicated_rows, in_words, look_at_column
+    from equipoise.diagnosis.columns import copies_in_words, duplicated_rows, in_words, look_at_column
     from equipoise.diagnosis.diagnosis import LISTED
 
     n_rows, table = len(rows.Y), {**rows.X, **rows.Y}
@@ -70,8 +72,9 @@ def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
     named = ((name, role) for role, names in roles.items() for name in names)
     columns = tuple(look_at_column(name, role, table[name].to_numpy()) for name, role in named)
     repeated = duplicated_rows([column.to_numpy() for column in table.values()])
-    warnings = tuple(text for column in columns for text in in_words(column, n_rows))
-    return Diagnosis((), columns, n_rows, len(repeated), tuple(map(int, repeated[:LISTED])), None, warnings)
+    warnings = [text for column in columns for text in in_words(column, n_rows)]
+    warnings += copies_in_words({name: column.to_numpy() for name, column in table.items()})
+    return Diagnosis((), columns, n_rows, len(repeated), tuple(map(int, repeated[:LISTED])), None, tuple(warnings))
 
 
 def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
@@ -80,30 +83,30 @@ def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
 
 
 def _show(found: Diagnosis, job: Job) -> None:
-    from equipoise.job.drafting import toml_line
-    from equipoise.tables.places import noun
+    from equipoise.tables.places import noun, places
 
-    data = job.data
-    header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", f"in {noun(data)}"]
+    worst = [row.row for balance in found.balances for row in balance.worst_rows[:WORST]]
+    where = Places(noun(job.data), dict(zip(worst, places(worst, job.data), strict=True)) if worst else {})
+    header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", f"in {where.noun}"]
     if found.balances:
-        table(f"{found.n_rows} rows", header, [_line(balance, data) for balance in found.balances], left=3)
+        table(f"{found.n_rows} rows", header, [_line(balance, where) for balance in found.balances], left=3)
     else:
         say("The job has no balances; equipoise init finds those that hide in the data.")
     for balance in found.balances:
-        say(f"{balance.name}: {balance.equation}")
-        say(f"  {balance.verdict}: {balance.reason}")
-        if balance.repair is not None:
-            say(f"  to repair it, {balance.repair.message}")
-            say(f"  {toml_line(balance.name, balance.repair.equation)}")
-            if (column := balance.repair.column) is not None and column not in job.columns:
-                say(f"  and put {column!r} into known, or into outputs if it is to be predicted")
+        for text in _paragraph(balance, where, job):
+            say(text)
     for warning in found.remarks:
         remark(warning)
 
 
-def _line(balance: BalanceFinding, data: Path) -> list[str]:
-    from equipoise.tables.places import places
+class Places(NamedTuple):
+    """What rows are called, and where those that are listed stand in their file."""
 
+    noun: str
+    by_row: dict[int, int]
+
+
+def _line(balance: BalanceFinding, where: Places) -> list[str]:
     worst = balance.worst_rows[0] if balance.worst_rows else None
     return [
         balance.name,
@@ -111,7 +114,32 @@ def _line(balance: BalanceFinding, data: Path) -> list[str]:
         balance.unit or "",
         number(balance.mean),
         number(balance.std),
-        percent(balance.relative),
+        _share(balance.relative),
         number(None if worst is None else worst.residual),
-        "" if worst is None else str(*places([worst.row], data)),
+        "" if worst is None else str(where.by_row[worst.row]),
     ]
+
+
+def _paragraph(balance: BalanceFinding, where: Places, job: Job) -> Iterator[str]:
+    from equipoise.diagnosis.balances import TO_ROUNDING
+    from equipoise.job.drafting import toml_line
+
+    yield f"{balance.name}: {balance.equation}"
+    yield f"  {balance.verdict}: {balance.reason}"
+    if balance.worst_rows and balance.verdict != TO_ROUNDING:
+        yield f"  worst rows: {', '.join(_worst_rows(balance, where))}"
+    if balance.repair is not None:
+        yield f"  to repair it, {balance.repair.message}"
+        yield f"  {toml_line(balance.name, balance.repair.equation)}"
+        if (column := balance.repair.column) is not None and column not in job.columns:
+            yield f"  and put {column!r} into known, or into outputs if it is to be predicted"
+
+
+def _worst_rows(balance: BalanceFinding, where: Places) -> Iterator[str]:
+    for row in balance.worst_rows[:WORST]:
+        size = f"{number(row.residual)} {balance.unit or ''}".strip()
+        yield f"{where.noun} {where.by_row[row.row]} ({size}, {_share(abs(row.relative))} of its terms)"
+
+
+def _share(relative: float | None) -> str:
+    return "–" if relative is None else f"{number(100 * relative, 2)} %"

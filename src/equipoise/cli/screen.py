@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 PIPED_WIDTH = 160
+LARGEST_PLAIN = 1e6  # from which numbers are written with an exponent
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
@@ -88,10 +89,13 @@ def is_watched() -> bool:
 def number(value: float | None, digits: int = 3) -> str:
     """
     Example:
-        >>> number(0.0123456), number(None), number(12.0)
-        ('0.0123', '–', '12')
+        >>> number(0.0123456), number(None), number(12.0), number(-2551.3), number(2.5e7)
+        ('0.0123', '–', '12', '-2550', '2.5e+07')
     """
-    return "–" if value is None or math.isnan(value) else f"{value:.{digits}g}"
+    if value is None or math.isnan(value):
+        return "–"
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < LARGEST_PLAIN else text
 
 
 def percent(share: float | None) -> str:

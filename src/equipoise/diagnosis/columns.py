@@ -1,5 +1,6 @@
-"""What is the matter with the columns and rows of a table: missing and infinite values, constants, duplicates."""
+"""What is the matter with the columns and rows of a table: missing and infinite values, constants, copies."""
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,25 @@ def in_words(column: ColumnFinding, n_rows: int) -> list[str]:
         said.append(f"Column '{column.name}' has {column.infinite} infinite values.")
     if column.constant and n_rows > 1:
         said.append(f"Column '{column.name}' is constant ({column.minimum:.6g}).")
+    return said
+
+
+def copies_in_words(table: Mapping[str, Array]) -> list[str]:
+    """A sentence on each column that varies and repeats an earlier one exactly, missing values included.
+
+    Example:
+        >>> copies_in_words({"flow": np.array([1.0, 2.0]), "two": np.full(2, 2.0), "flow 2": np.array([1.0, 2.0])})
+        ["Column 'flow 2' is a copy of 'flow'."]
+    """
+    first: dict[bytes, str] = {}
+    said = []
+    for name, values in table.items():
+        bits = _bits(values)
+        if not len(bits) or (bits == bits[0]).all():
+            continue
+        original = first.setdefault(hashlib.blake2b(bits.tobytes()).digest(), name)
+        if original != name:
+            said.append(f"Column '{name}' is a copy of '{original}'.")
     return said
 
 

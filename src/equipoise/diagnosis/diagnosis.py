@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 from equipoise.constraints import ConstraintError, LinearConstraint
 from equipoise.diagnosis import units
 from equipoise.diagnosis.balances import BIASED, FAILS, LARGEST_SPREAD, TOO_FEW, BalanceFinding, Measured, look
-from equipoise.diagnosis.columns import ColumnFinding, duplicated_rows, in_words, look_at_column
+from equipoise.diagnosis.columns import ColumnFinding, copies_in_words, duplicated_rows, in_words, look_at_column
 from equipoise.diagnosis.repairs import Terms
 from equipoise.equations import column_unit, did_you_mean, quoted_list
 
@@ -110,7 +110,7 @@ def diagnose(
     repeated = duplicated_rows(table)
     checked, faults = _units(constraint)
     outlying = _outliers(balances, called or _by_position)
-    warnings = [*_verdicts(balances), *outlying, *faults, *_on_columns(columns, len(X))]
+    warnings = [*_verdicts(balances), *outlying, *faults, *_on_columns(columns, len(X)), *copies_in_words(table)]
     if len(repeated):
         warnings.append(f"{len(repeated)} of {len(X)} rows repeat an earlier one exactly.")
     positions = tuple(map(int, repeated[:LISTED]))
