@@ -220,3 +220,35 @@ def test_neither_order_nor_unit_changes_the_repair(order, scale, wrong):
     repair = find_repair(terms, others, OUTPUTS)
     assert (repair.kind, repair.column) == ("sign", wrong)
     assert repair.after / scale == pytest.approx(typical(sum(c * made_up(n=60)[k] for k, c in TRUE.items())), rel=1e-6)
+
+
+def in_units(columns):
+    """The same columns: the total and a in V, b and c in mV."""
+    said = {"total": ("V", 1.0), "a": ("V", 1.0), "b": ("mV", 1000.0), "c": ("mV", 1000.0)}
+    return {f"{name} [{unit}]": factor * columns[name] for name, (unit, factor) in said.items()}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.003])
+def test_several_terms_in_another_unit_are_brought_to_one_together(noise):
+    pytest.importorskip("pint")
+    columns = in_units(made_up(noise=noise))
+    names = list(columns)
+    repair = find_repair(terms_of(columns, dict(zip(names, TRUE.values(), strict=True))), {}, tuple(names))
+    assert (repair.kind, repair.column) == ("units", None)
+    ratios = {name: (1000.0 if "[V]" in name else 1.0) for name in names}
+    written = LinearConstraint.from_equations(repair.equation, outputs=names)
+    signed = np.array([ratios[name] * c for name, c in zip(names, TRUE.values(), strict=True)])
+    assert np.allclose(written.B[0] / written.B[0, 0], signed / signed[0])
+    assert repair.after == pytest.approx(typical(np.column_stack(list(columns.values())) @ written.B[0]), rel=1e-9)
+    assert repair.message.startswith(("bring `total` and `a` to mV: residual ", "bring `b` and `c` to V: residual "))
+
+
+def test_other_units_do_not_repair_what_does_not_add_up():
+    pytest.importorskip("pint")
+    rng = np.random.default_rng(0)
+    columns = {
+        f"{name} [{unit}]": rng.uniform(1, 3, 300) for name, unit in zip("abcd", ("V", "V", "mV", "mV"), strict=True)
+    }
+    names = list(columns)
+    repair = find_repair(terms_of(columns, dict(zip(names, TRUE.values(), strict=True))), {}, tuple(names))
+    assert repair is None or repair.kind != "units"

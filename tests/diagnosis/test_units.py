@@ -5,7 +5,7 @@ import time
 import pytest
 
 from equipoise.diagnosis import units
-from equipoise.diagnosis.units import available, read_unit, same_dimension, unit_faults
+from equipoise.diagnosis.units import available, conversions, read_unit, same_dimension, unit_faults
 
 pint = pytest.importorskip("pint")
 
@@ -139,3 +139,18 @@ def test_without_pint_no_unit_is_read_and_none_forbids_anything(without_pint):
 
 def test_with_pint_units_are_available():
     assert available()
+
+
+def test_conversions_bring_terms_without_a_factor_to_each_unit_that_occurs():
+    found = conversions({"P [kW]": 1.0, "Q [MW]": -1.0, "R [W]": -0.001, "share": 1.0})
+    assert found == {"kW": {"Q [MW]": 1000.0}, "MW": {"P [kW]": 0.001}, "W": {"P [kW]": 1000.0, "Q [MW]": 1e6}}
+
+
+@pytest.mark.parametrize("other", ["I [A]", "T [°F]", "x [bananas]"])
+def test_units_that_cannot_be_converted_are_left_alone(other):
+    same = {"T [K]": 1.0, "U [K]": -1.0, other: 1.0}
+    assert not any(conversions(same).values())
+
+
+def test_without_pint_nothing_is_converted(without_pint):
+    assert conversions({"P [kW]": 1.0, "Q [MW]": -1.0}) == {}

@@ -10,19 +10,22 @@ left of a residual is its `typical` size, so that a few gross errors decide noth
   what has no fitted number first. A fitted factor comes last, because it can take up almost anything.
 - A column that is added must also explain how the residual varies, beyond doubt, and not only its mean: in a steady
   plant some column has about the right mean.
+- Terms in other units than the rest are brought to one unit all together, as the names of columns have it. What is left
+  then counts beside the size of the terms, which the new unit changes too.
 - A column of another dimension is added with a fitted factor only, as `0.05 * Current` to a voltage.
 - A term or column with a factor must stay larger than the residual that is left, or its factor would mean nothing.
 """
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.diagnosis.factors import CONVERSIONS, nearest, shortest
 from equipoise.diagnosis.spread import centred, certainly_related, fitted_step, quantity, thinned, typical
-from equipoise.diagnosis.units import same_dimension
+from equipoise.diagnosis.units import conversions, same_dimension
 from equipoise.equations import column_symbol, format_equation
 
 Array = NDArray[np.float64]
@@ -36,6 +39,7 @@ KINDS = (
     "missing column",
     "superfluous column",
     "factor",
+    "units",
     "missing column with a factor",
     "constant",
     "fitted factor",
@@ -43,7 +47,7 @@ KINDS = (
 )
 # A balance that seems to hold within noise is overruled by these only: they have no fitted number, and noise cannot
 # look like them. Leaving out a column does help where that column is mostly noise.
-OVERRULING = ("sign", "missing column", "factor")
+OVERRULING = ("sign", "missing column", "factor", "units")
 FITTED = ("constant", "fitted factor", "missing column with a fitted factor")
 
 
@@ -74,12 +78,13 @@ class Repair:
 
     Attributes:
         kind: One of `KINDS`.
-        column: The column that is changed, added or left out; None for a constant.
+        column: The column that is changed, added or left out; None for a constant and for units.
         factor: What the column's term is multiplied by (−1 for a sign, 0 when it is left out), the coefficient of a
             column that is added, or what is added to the constant part of left minus right side.
         equation: The repaired balance, which `LinearConstraint.from_equations` reads.
         before, after: Typical size of the residual, in its unit.
         message: All of it, in words.
+        factors: What the terms of several columns are multiplied by, to bring them to one unit.
     """
 
     kind: str
@@ -89,17 +94,24 @@ class Repair:
     before: float
     after: float
     message: str
+    factors: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class _Change:
-    """Gives a column another factor, 1 before if it has a term of its own in the balance and 0 if it has not."""
+    """Gives a column another factor, 1 before if it has a term of its own in the balance and 0 if it has not.
+
+    Units change several: `direction` is then what all of them together add, and `unit` the one they are brought to.
+    """
 
     kind: str
     column: str | None
     factor: float
     direction: Array
     own: bool = False
+    unit: str = ""
+    shrinkage: float = 1.0  # of the terms themselves
+    factors: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def step(self) -> float:
@@ -113,12 +125,12 @@ class _Change:
     def left(self, z: Array, rounding: float) -> float:
         """Share of the residual that the change leaves."""
         before, after = map(typical, self.split(z))
-        return max(after, rounding) / before if before > 0 else 1.0
+        return max(after, rounding) / before / self.shrinkage if before > 0 else 1.0
 
     def means_something(self, z: Array, looks: int) -> bool:
         before, after = self.split(z)
         direction = self.direction[np.isfinite(self.direction)]
-        if self.kind in ("sign", "superfluous column", "constant"):
+        if self.kind in ("sign", "superfluous column", "constant", "units"):
             return True
         if not self.own and not (_smaller(after, before) and certainly_related(before, direction, looks)):
             return False
@@ -164,6 +176,7 @@ def _changes(
         yield from _changes_of_term(column, term, z)
         if any(name in outputs for name in terms.coefficients if name != column):
             yield _Change("superfluous column", column, 0.0, term, own=True)
+    yield from _unit_changes(terms, rows)
     for column, values in others.items():
         addable = all(same_dimension(column, name) for name in terms.coefficients)
         yield from _additions(column, values, z, addable)
@@ -179,6 +192,18 @@ def _changes_of_term(column: str, term: Array, z: Array) -> Iterator[_Change]:
     if fitted.factor > 0:
         yield _Change("factor", column, float(nearest(fitted.factor, CONVERSIONS)), term, own=True)
     yield replace(fitted, factor=_rounded_factor(fitted, z))
+
+
+def _unit_changes(terms: Terms, rows: NDArray[np.intp]) -> Iterator[_Change]:
+    parts = {name: c * terms.columns[name][rows] for name, c in terms.coefficients.items()}
+    for unit, factors in conversions(terms.coefficients).items():
+        if len(factors) > 1:  # one alone is a factor
+            step = np.sum([(factor - 1) * parts[name] for name, factor in factors.items()], axis=0)
+            sizes = {name: typical(part) for name, part in parts.items()}
+            before = math.hypot(terms.constant, *sizes.values())
+            after = math.hypot(terms.constant, *(factors.get(name, 1.0) * size for name, size in sizes.items()))
+            if before > 0 and after > 0:
+                yield _Change("units", None, 1.0, step, unit=unit, shrinkage=after / before, factors=factors)
 
 
 def _additions(column: str, values: Array, z: Array, addable: bool) -> Iterator[_Change]:
@@ -206,7 +231,9 @@ def _rounded_factor(fitted: _Change, z: Array) -> float:
 def repaired(terms: Terms, others: Mapping[str, Array], repair: Repair) -> Terms:
     """The balance after its repair, in the rows where a column that was added is known."""
     coefficients, columns, constant = dict(terms.coefficients), dict(terms.columns), terms.constant
-    if repair.column is None:
+    if repair.factors:
+        coefficients = {name: c * repair.factors.get(name, 1.0) for name, c in coefficients.items()}
+    elif repair.column is None:
         constant += repair.factor
     elif repair.column in coefficients:
         coefficients[repair.column] *= repair.factor
@@ -222,14 +249,16 @@ def repaired(terms: Terms, others: Mapping[str, Array], repair: Repair) -> Terms
 
 def _repair(change: _Change, terms: Terms, others: Mapping[str, Array]) -> Repair:
     """The change as it acts on all rows, in words."""
-    plan = Repair(change.kind, change.column, change.factor, "", typical(terms.residual), 0.0, "")
+    plan = Repair(change.kind, change.column, change.factor, "", typical(terms.residual), 0.0, "", change.factors)
     new = repaired(terms, others, plan)
     equation, after = format_equation(new.coefficients, new.constant), typical(new.residual)
-    sizes = f"residual {quantity(plan.before, terms.unit)} → {quantity(after, terms.unit)}"
+    sizes = f"residual {quantity(plan.before, terms.unit)} → {quantity(after, change.unit or terms.unit)}"
     return replace(plan, equation=equation, after=after, message=f"{_advice(change, terms.unit)}: {sizes}")
 
 
 def _advice(change: _Change, unit: str | None) -> str:
+    if change.kind == "units":
+        return f"bring {_and([f'`{column_symbol(name)}`' for name in change.factors])} to {change.unit}"
     if change.column is None:
         return f"add the constant {change.factor:.12g}{f' {unit}' if unit else ''} to its left side"
     name, factor = f"`{column_symbol(change.column)}`", f"{change.factor:.12g}"
@@ -242,3 +271,7 @@ def _advice(change: _Change, unit: str | None) -> str:
     side = "left" if change.factor > 0 else "right"
     times = "" if abs(change.factor) == 1 else f"{abs(change.factor):.12g} times "
     return f"add {times}the missing column {name} to its {side} side"
+
+
+def _and(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"

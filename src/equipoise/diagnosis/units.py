@@ -82,6 +82,28 @@ def same_dimension(one: str, other: str) -> bool:
     return first is None or second is None or first.dimension == second.dimension
 
 
+def conversions(coefficients: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """For each unit among the columns of a balance: factors that bring terms of other units to it.
+
+    Terms that have a factor already, and balances with several dimensions or zeros, are left as they are.
+
+    Example:
+        >>> conversions({"Voltage [V]": 1.0, "Loss [mV]": -1.0})
+        {'V': {'Loss [mV]': 0.001}, 'mV': {'Voltage [V]': 1000.0}}
+    """
+    texts = {name: text for name in coefficients if (text := column_unit(name))}
+    units = {name: unit for name, text in texts.items() if (unit := read_unit(text))}
+    if len({(unit.dimension, unit.offset) for unit in units.values()}) != 1:
+        return {}
+    found = {}
+    for to in dict.fromkeys(units.values()):
+        others = {
+            name: unit for name, unit in units.items() if abs(coefficients[name]) == 1 and unit.factor != to.factor
+        }
+        found[to.text] = {name: float(f"{unit.factor / to.factor:.12g}") for name, unit in others.items()}
+    return found
+
+
 def unit_faults(coefficients: Mapping[str, float]) -> list[str]:
     """What is wrong with the units of one balance, in words.
 
