@@ -43,6 +43,7 @@ def run(
 
 def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
     """What the data say of the balances of a job, if it has any, and what is the matter with its table."""
+    from equipoise.cli.gaps import at_places, in_a_sentence
     from equipoise.diagnosis import diagnose
     from equipoise.tables.places import in_words
 
@@ -57,9 +58,10 @@ def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
             Y,
             sensor_std=job.sensor_std,
             candidates=rows.others,
-            called=lambda some: in_words(some, job.data),
+            called=lambda some: in_words([int(rows.places[row]) for row in some], job.data),
         )
-    return dataclasses.replace(found, warnings=(*_few_rows(job, rows), *found.warnings))
+    warnings = (*_few_rows(job, rows), *in_a_sentence(rows.left_out), *found.warnings)
+    return at_places(dataclasses.replace(found, warnings=warnings), rows.places)
 
 
 def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli import gaps
 from equipoise.cli.extent import Extent
 from equipoise.cli.screen import as_json, number, percent, say, table
 
@@ -22,6 +23,7 @@ def run(
     data: Annotated[Path, typer.Argument(help="A table with inputs and outputs.", show_default=False)],
     json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
     device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
+    skip_incomplete: gaps.Skip = False,
 ) -> None:
     """Score predictions against a table: errors, coverage, CRPS, joint density, and how far balances are missed.
 
@@ -33,11 +35,12 @@ def run(
 
     check_device(device)
     loaded = artifact.load(model, device)
-    rows = rows_for_model(loaded, data)
-    with placed(data):
+    rows = rows_for_model(loaded, data, skip_incomplete)
+    with placed(data, rows.places):
         scores = scores_of_outputs(loaded, rows.X, rows.Y)
     missed = violations_of(loaded, rows.X, rows.Y)
     nll = _nll(loaded, rows.X, rows.Y)
+    gaps.tell(rows.left_out)
     Extent.of(loaded, rows.X).tell(loaded)
     if json:
         as_json({"rows": len(rows.X), "outputs": scores, "balances": missed, "joint_nll": nll})

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extent:
-    """How many rows there are, how many of them lie beyond, and in which inputs."""
+    """How many rows there are, how many of them lie beyond, and in which inputs; and how many were left out."""
 
     rows: int = 0
     beyond: int = 0
     inputs: frozenset[str] = frozenset()
+    left_out: int = 0
 
     @classmethod
     def of(cls, model: ConstrainedBNNRegressor, X: Any) -> Extent:
@@ -31,7 +32,8 @@ class Extent:
         return cls(len(beyond), int(beyond.any(1).sum()), frozenset(input_names(model)[j] for j in outside))
 
     def __add__(self, other: Extent) -> Extent:
-        return Extent(self.rows + other.rows, self.beyond + other.beyond, self.inputs | other.inputs)
+        rows, beyond = self.rows + other.rows, self.beyond + other.beyond
+        return Extent(rows, beyond, self.inputs | other.inputs, self.left_out + other.left_out)
 
     def tell(self, model: ConstrainedBNNRegressor) -> None:
         """A remark if any row lies beyond."""

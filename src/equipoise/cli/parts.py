@@ -36,6 +36,7 @@ class Asked:
     samples: int = 0
     ledger: bool = False
     device: str | None = None
+    skip_incomplete: bool = False
 
 
 @dataclass(frozen=True)

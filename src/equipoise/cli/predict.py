@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli import gaps
 from equipoise.cli.extent import Extent
 from equipoise.cli.parts import Asked, Engine, predict_parts
 from equipoise.cli.screen import is_watched, say
@@ -49,6 +50,7 @@ def run(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one for each core by default.", min=1)] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Of several tables only those not there yet.")] = False,
+    skip_incomplete: gaps.Skip = False,
 ) -> None:
     """Predict every row of a table: for each output its mean, std, lower and upper bound.
 
@@ -66,7 +68,8 @@ def run(
     _check_level(level)
     if samples and ledger:
         raise ArtifactError("--ledger must go without --samples, but got both. The ledger is one of means, not draws.")
-    asked, times = Asked(measured, level, samples, ledger, device), f" × {samples} draws" if samples else ""
+    asked = Asked(measured, level, samples, ledger, device, skip_incomplete)
+    times = f" × {samples} draws" if samples else ""
     several = len(data) > 1 or output.is_dir() or engine is not None or resume
     check_output(output, model, *data)
     check_device(device)
@@ -79,6 +82,7 @@ def run(
         n_tables, extent = predict_parts(model, data, output, asked, resume=resume, engine=engine, workers=workers)
         before = f"; {len(data) - n_tables} were there" if resume else ""
         say(f"{output}: {n_tables} tables, {extent.rows} rows{times}{before}")
+    gaps.tell(extent.left_out)
     extent.tell(loaded)
 
 
@@ -86,19 +90,21 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> Extent:
     """Predict a table, and write it whole or not at all; returns its rows."""
     from tqdm.auto import tqdm
 
-    from equipoise.cli.rows import beside
+    from equipoise.cli.rows import beside, check_left
     from equipoise.tables import Carrier, TableWriter
 
     extent, samples, carrier = Extent(), asked.samples, Carrier(data, output)
+    rows = _rows(model, data, samples, asked.skip_incomplete)
     with TableWriter(output) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
-        for frame, p in _pieces(model, data, samples):
+        for frame, p in _pieces(model, rows):
             p = p.measured() if asked.measured else p
             told = _draws(frame, p, samples) if samples else _moments(frame, p, asked.level, asked.ledger)
             kept = carrier.carry(frame).set_axis(_carried(list(frame.columns), told), axis=1)
             table.write(beside(kept, told, max(samples, 1)))
             extent += Extent.of(model, p.X)
             bar.update(len(frame))
-    return extent
+        check_left(extent.rows, data)
+    return extent + Extent(left_out=rows.left_out)
 
 
 def _check_level(level: float) -> None:
@@ -124,22 +130,28 @@ def _check_names(outputs: Sequence[str], samples: int, ledger: bool) -> None:
             raise ArtifactError(f"{rule}. Rename that output in the data and fit again.")
 
 
-def _pieces(model: Any, data: Path, samples: int) -> Iterator[tuple[pd.DataFrame, Predictive]]:
+def _rows(model: Any, data: Path, samples: int, skip: bool) -> gaps.RowsWithInputs:
+    from equipoise.report.evidence import input_names
+
+    rows = CHUNK if not samples else max(64, min(CHUNK, SAMPLED // (samples * len(model.output_names_)) // 64 * 64))
+    return gaps.RowsWithInputs(data, input_names(model), rows, skip)
+
+
+def _pieces(model: Any, rows: gaps.RowsWithInputs) -> Iterator[tuple[pd.DataFrame, Predictive]]:
     """The table piece by piece, as text, each with its predictive distribution."""
     import pandas as pd
 
     from equipoise import tables
     from equipoise.cli.rows import in_kind, placed
-    from equipoise.report.evidence import input_names
 
-    names = list(input_names(model))
-    rows = CHUNK if not samples else max(64, min(CHUNK, SAMPLED // (samples * len(model.output_names_)) // 64 * 64))
-    for frame in tables.chunks(data, rows, text=True):
-        X = pd.DataFrame(tables.numbers(frame, names, data, missing_ok=False), columns=names)
-        first_row = int(frame.index[0])
-        with placed(data, first_row):
+    names, first_row = list(rows.inputs), 0
+    for frame in rows:
+        with gaps.hinted(gaps.OPTION):
+            X = pd.DataFrame(tables.numbers(frame, names, rows.path, missing_ok=False), columns=names)
+        with placed(rows.path, frame.index.tolist()):
             p = model.predict_distribution(in_kind(model, X))
         yield frame, dataclasses.replace(p, first_row=first_row)
+        first_row += len(frame)
 
 
 def _moments(frame: pd.DataFrame, p: Predictive, level: float, ledger: bool) -> dict[str, Any]:

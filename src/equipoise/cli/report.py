@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from equipoise.cli import gaps
 from equipoise.cli.screen import is_watched, say
 
 
@@ -19,6 +20,7 @@ def run(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Its title.")] = None,
     device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
+    skip_incomplete: gaps.Skip = False,
 ) -> None:
     """Write one HTML page: predictions, calibration, balances, tolerances, and where the uncertainty comes from.
 
@@ -35,14 +37,16 @@ def run(
     described = artifact.describe(model)
     check_device(device)
     loaded = artifact.load(model, device)
-    rows = rows_for_model(loaded, data)
-    with placed(data):
+    rows = rows_for_model(loaded, data, skip_incomplete)
+    with placed(data, rows.places):
         found = findings(loaded, rows.X, rows.Y, progress=is_watched())
+    found = gaps.outliers_at_places(found, rows.places) if rows.left_out else found
     notes = {"model file": model.name, "table": data.name, **{f"trained on: {k}": v for k, v in _trained(described)}}
     lines = partial(places, path=data) if noun(data) == "line" else None
     page = report(found, title=title or f"{model.stem}: what was learned", job=described.job, notes=notes, lines=lines)
     text = render(page)
     artifact.write(target, lambda file: file.write(text.encode()))
+    gaps.tell(rows.left_out)
     say(f"{target}: {len(text.encode()) / 1e6:.1f} MB")
 
 

@@ -20,11 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowsOfTable:
-    """Inputs (and known columns), outputs, and the other columns that hold numbers, row by row."""
+    """Inputs (and known columns), outputs, and the other columns that hold numbers, row by row.
+
+    Attributes:
+        places: Positions of the rows in the table, from 0.
+        left_out: How many more there are, in which an input is missing.
+    """
 
     X: Any
     Y: Any
     others: dict[str, Any]
+    places: Any
+    left_out: int
 
 
 def header_of(path: Path) -> tuple[str, ...]:
@@ -71,31 +78,54 @@ def _check_columns(path: Path) -> None:
 def rows_of_job(job: Job) -> RowsOfTable:
     """The columns of a job's table. Raises, with column and line, where an input is missing or no number."""
     from equipoise import tables
+    from equipoise.cli.gaps import hinted
 
     job.check_header(header_of(job.data))
-    table = tables.read(job.data)
+    whole, known = tables.read(job.data), job.inputs + job.known
+    table = tables.complete(whole, known, job.data) if job.skip_incomplete else whole
+    check_left(len(table), job.data)
     sorted_out = {*job.columns}
     others = {
         str(name): column.to_numpy(dtype=float)
         for name, column in table.items()
         if name not in sorted_out and column.dtype.kind == "f"
     }
-    known = job.inputs + job.known
-    return RowsOfTable(
-        _frame(table, known, job.data, missing_ok=False), _frame(table, job.outputs, job.data, missing_ok=True), others
-    )
+    with hinted(f"skip_incomplete = true in '{job.file}'"):
+        X = _frame(table, known, job.data, missing_ok=False)
+    Y = _frame(table, job.outputs, job.data, missing_ok=True)
+    return RowsOfTable(X, Y, others, table.index.to_numpy(), len(whole) - len(table))
 
 
-def rows_for_model(model: ConstrainedBNNRegressor, path: Path) -> RowsOfTable:
-    """The columns that a fitted model needs of a table: inputs, known columns and outputs."""
+def rows_for_model(model: ConstrainedBNNRegressor, path: Path, skip: bool = False) -> RowsOfTable:
+    """The columns that a fitted model needs of a table: inputs, known columns and outputs.
+
+    Args:
+        model: Fitted.
+        path: The table.
+        skip: Leave out rows in which an input is missing.
+    """
     from equipoise import tables
+    from equipoise.cli.gaps import OPTION, hinted
     from equipoise.report.evidence import input_names
 
     inputs, outputs = input_names(model), model.output_names_
     _refuse_prediction(path, outputs)
-    table = tables.read(path, [*inputs, *outputs])
-    X, Y = _frame(table, inputs, path, missing_ok=False), _frame(table, outputs, path, missing_ok=True)
-    return RowsOfTable(in_kind(model, X), in_kind(model, Y), {})
+    whole = tables.read(path, [*inputs, *outputs])
+    table = tables.complete(whole, inputs, path) if skip else whole
+    check_left(len(table), path)
+    with hinted(OPTION):
+        X = _frame(table, inputs, path, missing_ok=False)
+    Y = _frame(table, outputs, path, missing_ok=True)
+    return RowsOfTable(in_kind(model, X), in_kind(model, Y), {}, table.index.to_numpy(), len(whole) - len(table))
+
+
+def check_left(count: int, path: Path) -> None:
+    """Raise if no row is left of a table."""
+    from equipoise import tables
+
+    if not count:
+        rule = f"'{path.name}' must have a row in which no input is missing"
+        raise tables.TableError(f"{rule}, but got none. Fill some in.")
 
 
 def _refuse_prediction(path: Path, outputs: Sequence[str]) -> None:
@@ -113,8 +143,8 @@ def _refuse_prediction(path: Path, outputs: Sequence[str]) -> None:
 
 
 @contextmanager
-def placed(path: Path, first_row: int = 0) -> Iterator[None]:
-    """Says of an input that is too far out in which line of a file it stands; the rows predicted begin at a row."""
+def placed(path: Path, rows: Sequence[int]) -> Iterator[None]:
+    """Says of an input that is too far out in which line of a file it stands; the rows are those predicted."""
     from equipoise import tables
     from equipoise.estimator import InputRangeError
     from equipoise.tables.places import in_words
@@ -122,7 +152,7 @@ def placed(path: Path, first_row: int = 0) -> Iterator[None]:
     try:
         yield
     except InputRangeError as error:
-        where = f"{in_words([first_row + error.row], path)} of '{path.name}'"
+        where = f"{in_words([int(rows[error.row])], path)} of '{path.name}'"
         rule = f"Column {error.column!r} {error.rule}"
         raise tables.TableError(f"{rule}, but got {error.value:g} in {where}. Correct it, or drop it.") from error
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli import gaps
 from equipoise.cli.screen import is_watched, number, say, table
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(
 
     described = job_to_learn(job)
     rows = rows_of_job(described)
+    gaps.tell(rows.left_out)
     overrides: dict[str, Any] = {"max_epochs": 60} if quick else {}
     held_out = np.random.default_rng(described.model.seed).permutation(len(rows.Y))[: int(HELD_OUT * len(rows.Y))]
     if not len(held_out):

@@ -152,13 +152,15 @@ def as_case(case: Any, folder: str | os.PathLike | None = None) -> Case:
     job = case if isinstance(case, Job) else Job.load(case)
     name = Path(job.data).stem if isinstance(case, Job) else Path(case).stem
     job.check_header(tables.header(job.data))
-    table = tables.read(job.data)
+    whole = tables.read(job.data)
+    table = tables.complete(whole, job.inputs + job.known, job.data) if job.skip_incomplete else whole
     X, Y = (
         tables.numbers(table, columns, job.data, missing_ok=missing)
         for columns, missing in ((job.x_columns, False), (job.outputs, True))
     )
     rows = Table(pd.DataFrame(X, columns=list(job.x_columns)), pd.DataFrame(Y, columns=list(job.outputs)))
-    return Case.of_job(job, SameTable(rows), name, f"the table '{job.data.name}'")
+    less = f" without {len(whole) - len(table)} incomplete rows" if len(whole) > len(table) else ""
+    return Case.of_job(job, SameTable(rows), name, f"the table '{job.data.name}'{less}")
 
 
 def write_results(result: Comparison, folder: Path) -> None:

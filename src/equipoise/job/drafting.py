@@ -18,6 +18,7 @@ _HEAD = """\
 # What to learn from which table. Edit it, then: equipoise check, equipoise fit.
 # Lines that begin with # are not read; remove the # to use them.
 """
+_SKIP = "# skip_incomplete = true # leave out rows in which an input is missing\n"
 _LISTS = {
     "inputs": "what the network sees",
     "outputs": "what it predicts, with its uncertainty",
@@ -68,10 +69,11 @@ def draft(
         data: The table, relative to the job file.
 
     Example:
-        >>> print(draft(["feed", "top"], {"feed": (0, 12.5)}, inputs=["feed"], outputs=["top"])[:450])
+        >>> print(draft(["feed", "top"], {"feed": (0, 12.5)}, inputs=["feed"], outputs=["top"])[:520])
         # What to learn from which table. Edit it, then: equipoise check, equipoise fit.
         # Lines that begin with # are not read; remove the # to use them.
         data = "data.csv"
+        # skip_incomplete = true # leave out rows in which an input is missing
         <BLANKLINE>
         inputs = [ # what the network sees
             "feed",                                  # 0 to 12.5
@@ -87,7 +89,7 @@ def draft(
     _check_places(places, columns)
     sorted_columns = set().union(*places.values())
     unsorted = [name for name in columns if name not in sorted_columns]
-    parts = [_HEAD, f"data = {_quoted(data)}\n"]
+    parts = [_HEAD, f"data = {_quoted(data)}\n", _SKIP]
     parts += [_list(place, names, notes) for place, names in places.items()]
     parts += [_UNSORTED, *(f"#   {_item(name, notes)}" for name in unsorted)] if unsorted else []
     proposals = list(_proposals(balances, places if inputs and outputs else {}))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraint
 
 from equipoise.equations import EquationError, column_symbol, did_you_mean, parse_equation, quoted_list
 from equipoise.job.complaints import JobError, complaint
-from equipoise.job.options import LearnedTolerance, ModelOptions, Sensor, Tolerance
+from equipoise.job.options import Flag, LearnedTolerance, ModelOptions, Sensor, Tolerance
 
 if TYPE_CHECKING:
     import equipoise.constraints
@@ -33,6 +33,7 @@ class Job(BaseModel):
         inputs: Columns that the network sees.
         outputs: Columns that it predicts.
         known: Columns that enter balances but not the network.
+        skip_incomplete: Whether rows are left out in which an input or a known column is missing.
         balances: Linear equations between columns, by name (see `parse_equation`).
         sensors: Standard deviations of the sensors behind outputs, or "learn", which also holds for those left out. A
             name without its unit finds its output, as in balances.
@@ -63,6 +64,7 @@ class Job(BaseModel):
     inputs: Annotated[tuple[Name, ...], Field(min_length=1)]
     outputs: Annotated[tuple[Name, ...], Field(min_length=1)]
     known: tuple[Name, ...] = ()
+    skip_incomplete: Flag = False
     balances: dict[Name, Name] = {}
     sensors: dict[Name, Sensor] = {}
     tolerances: dict[Name, Tolerance] = {}

@@ -6,11 +6,23 @@ appears whole or not at all.
 """
 
 from equipoise.tables.carrying import Carrier
-from equipoise.tables.cells import numbers
+from equipoise.tables.cells import complete, numbers
 from equipoise.tables.clock import Clock
-from equipoise.tables.files import TableError
+from equipoise.tables.files import MissingError, TableError
 from equipoise.tables.mapping import memory_mapped
 from equipoise.tables.reading import chunks, header, read
 from equipoise.tables.writing import TableWriter
 
-__all__ = ["Carrier", "Clock", "TableError", "TableWriter", "chunks", "header", "memory_mapped", "numbers", "read"]
+__all__ = [
+    "Carrier",
+    "Clock",
+    "MissingError",
+    "TableError",
+    "TableWriter",
+    "chunks",
+    "complete",
+    "header",
+    "memory_mapped",
+    "numbers",
+    "read",
+]

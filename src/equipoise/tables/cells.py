@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from equipoise.equations import did_you_mean
 from equipoise.frames import bound_of, is_absurd
 from equipoise.tables.dialect import MISSING, NUMBER
-from equipoise.tables.files import PathLike, TableError
+from equipoise.tables.files import MissingError, PathLike, TableError
 from equipoise.tables.notation import Notation
 from equipoise.tables.places import in_words
 from equipoise.tables.signs import says_nothing, separates_thousands
@@ -47,6 +47,16 @@ def numbers(frame: pd.DataFrame, columns: Sequence[str], path: PathLike, *, miss
     for j, name in enumerate(chosen):
         values[:, j] = _checked(frame.loc[:, name], path, notation, missing_ok)  # type: ignore[arg-type]
     return values
+
+
+def complete(frame: pd.DataFrame, columns: Sequence[str], path: PathLike) -> pd.DataFrame:
+    """The rows of a frame in which none of the named columns is missing, under the index that they had.
+
+    Example:
+        >>> complete(pd.DataFrame({"a": ["1", "NA", "3"], "b": ["", "2", ""]}), ["a"], "cell.csv").index.tolist()
+        [0, 2]
+    """
+    return frame.loc[~np.isnan(numbers(frame, columns, path, missing_ok=True)).any(axis=1)]
 
 
 def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
@@ -105,7 +115,7 @@ def _checked(column: pd.Series, path: Path, notation: Notation, missing_ok: bool
         where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
         rule, others = f"Column {column.name!r} must hold a number in every row", int(missing.sum()) - 1
         more = f", nor in {others} more below" if others and not missing.all() else ""
-        raise TableError(f"{rule}, but got none {where} of '{path.name}'{more}. Fill it in, or drop it.")
+        raise MissingError(f"{rule}, but got none {where} of '{path.name}'{more}. Fill it in, or drop it.")
     return values
 
 

@@ -29,6 +29,10 @@ class TableError(ValueError):
     """A table that cannot be read or written, and why."""
 
 
+class MissingError(TableError):
+    """A cell that must be there and is not."""
+
+
 def existing(path: PathLike) -> Path:
     """The path of a table that is there and of a known kind."""
     path = Path(path)
