@@ -47,7 +47,8 @@ def test_the_balances_of_the_data_are_found_and_their_residuals_told(folder, cap
     (line,) = (
         line for line in capsys.readouterr().out.splitlines() if "`OCV [V]` = `Voltage [V]` + `Loss [V]`" in line
     )
-    assert float(line.partition("(residual ")[2].partition(",")[0]) == pytest.approx(residual, rel=0.2)
+    size, unit = line.partition("(residual ")[2].partition(",")[0].split()
+    assert (float(size), unit) == (pytest.approx(residual, rel=0.2), "V")
 
 
 def test_rows_that_break_a_balance_are_counted(folder, capsys):

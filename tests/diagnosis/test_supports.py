@@ -15,6 +15,7 @@ from equipoise.diagnosis.supports import (
     Unknown,
     affordable_terms,
     fitted_sums,
+    incomplete,
     is_known,
     left_over,
     signed_sums,
@@ -169,3 +170,22 @@ def test_the_number_of_terms_is_what_the_work_allows(columns, terms):
 
 def test_fits_are_fewer():
     assert affordable_terms(30, 6, lambda k: 1, MOST_FITS) == 5
+
+
+def test_a_sum_is_left_out_if_another_column_with_a_factor_leaves_nearly_nothing_of_it():
+    rng = np.random.default_rng(0)
+    b, c = rng.standard_normal((2, 400))
+    table = np.column_stack([b + 0.05 * c, b, c])
+    assert signed_sums(cov_of(table), 2, everything, everything) == []
+    table[:, 2] += 0.1 * rng.standard_normal(400)  # then a tenth of the sum is left: the column explains it no longer
+    (found,) = signed_sums(cov_of(table), 2, everything, everything)
+    assert found.support == (0, 1)
+
+
+def test_a_combination_is_incomplete_beside_one_with_further_terms_that_varies_less():
+    whole = Combination((0, 1, 2), (2.0, -2.0, -1.0), 0.01)
+    var = np.array([1.0, 1.0, 0.01])
+    assert incomplete(Combination((0, 1), (1.0, -1.0), 0.05), [whole], var)
+    assert not incomplete(Combination((0, 1), (1.0, -1.0), 0.01), [whole], var)  # as small as that
+    assert not incomplete(Combination((0, 1), (1.0, 1.0), 0.05), [whole], var)  # another sum
+    assert not incomplete(whole, [whole], var)

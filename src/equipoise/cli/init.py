@@ -116,9 +116,9 @@ def _tell_of_thousands(path: Path) -> None:
 
 
 def _residual(found: Proposal) -> str:
-    exact = found.relative < ROUNDING
+    exact, unit = found.relative < ROUNDING, f" {found.unit}" if found.unit else ""
     share = f"{number(100 * found.relative, 2)} % of the spread of its terms"
-    size = "holds to rounding" if exact else f"residual {number(found.std)}, {share}"
+    size = "holds to rounding" if exact else f"residual {number(found.std)}{unit}, {share}"
     if not found.n_broken:
         return size
     return f"{size}{'' if exact else '; holds'} in all but {found.n_broken:,} of {found.n_rows:,} rows"

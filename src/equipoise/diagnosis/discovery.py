@@ -41,6 +41,7 @@ from equipoise.diagnosis.supports import (
     Unknown,
     affordable_terms,
     fitted_sums,
+    incomplete,
     is_known,
     left_over,
     negligible_mean,
@@ -84,6 +85,12 @@ class Proposal:
     relative: float
     n_rows: int
     n_broken: int = 0
+
+    @property
+    def unit(self) -> str | None:
+        """Of its residual: the unit of the columns that have no factor, if that is one."""
+        found = {column_unit(name) for name, c in self.coefficients.items() if abs(c) == 1} - {None}
+        return found.pop() if len(found) == 1 else None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON."""
@@ -280,6 +287,7 @@ def _independent(found: list[Combination], sample: Array) -> list[Combination]:
     """Those that do not follow from others: exact ones first, then those with the fewest terms."""
     chosen: list[Combination] = []
     moments = Moments.of(sample)
+    found = [each for each in found if not incomplete(each, found, np.diagonal(moments.cov))]
     for each in sorted(found, key=lambda one: (not one.exact, moments.length(one), one.rank())):
         if not is_known(each, chosen, sample.std(axis=0)):
             chosen.append(each)
@@ -342,4 +350,5 @@ def _constant(terms: Array) -> float:
     rounding = 64 * np.finfo(float).eps * float(np.abs(terms).sum(axis=1).max())
     if abs(mean) <= max(negligible_mean(std, len(total)), rounding):
         return 0.0
-    return -shortest(mean, lambda rounded: abs(rounded - mean) <= max(0.1 * std, rounding))
+    unknown = min(max(0.1, 3 / math.sqrt(len(total))), 0.25) * std  # 3 standard errors, but never a bias
+    return -shortest(mean, lambda rounded: abs(rounded - mean) <= max(unknown, rounding))

@@ -23,6 +23,7 @@ LARGEST_SIGNED = 0.1  # relative size up to which a sum with coefficients ±1 is
 LARGEST_SIMPLE = 0.01  # the same for small rationals and powers of ten: one of them is near to any number
 LARGEST_FITTED = 1e-3  # and for any other numbers, which can fit columns that are merely similar
 MATERIAL = 1.2  # by how much a sum must grow when a term is left out, and must not shrink when one is added
+EXPLAINS = 5.0  # by how much another column, with a factor, must bring a sum down to be what is left of it
 IMPLIED = 0.02  # distance from what is known, in standardized coefficients of length 1, that is no new balance
 FLOOR = 1e-7  # relative size below which a covariance knows nothing
 EXACT = 10 * FLOOR  # relative size up to which nothing but rounding is left
@@ -118,6 +119,25 @@ def is_known(each: Combination, found: list[Combination], std: Array) -> bool:
     return float(np.linalg.norm(own - np.array(others).T @ weights)) < IMPLIED
 
 
+def incomplete(each: Combination, found: list[Combination], var: Array) -> bool:
+    """Whether one of those found is the same but for further terms, and varies less.
+
+    Args:
+        each, found: Combinations.
+        var: Variances of all columns.
+    """
+    own = each.spread_out(len(var))
+    for one in found:
+        if set(each.support) < set(one.support):
+            rest = one.spread_out(len(var))
+            ratio = rest[each.support[0]] / own[each.support[0]]
+            same = np.allclose(rest[list(each.support)], ratio * own[list(each.support)], rtol=1e-9)
+            sizes = [math.sqrt(float(np.square(c) @ var)) for c in (rest, ratio * own)]
+            if same and one.relative * sizes[0] * MATERIAL < each.relative * sizes[1]:
+                return True
+    return False
+
+
 def left_over(cov: Array, found: list[Combination]) -> float:
     """Relative size of the smallest combination that is none of those found, nor follows from them."""
     std = np.sqrt(np.diagonal(cov))
@@ -155,7 +175,8 @@ def affordable_terms(n_columns: int, max_terms: int, cost: Callable[[int], int],
 def signed_sums(cov: Array, n_terms: int, admitted: Choice, fresh: Choice) -> list[Combination]:
     """All combinations of `n_terms` columns with coefficients ±1 that are almost constant, best first.
 
-    One is left out if it can do without a term, or if another column would improve it.
+    One is left out if it can do without a term, if another column would improve it, or if another column with a factor
+    would leave nearly nothing of it.
 
     Args:
         cov: Covariances of the columns, shape `(p, p)`.
@@ -189,7 +210,16 @@ def _minimal(cov: Array, supports: Supports, signs: Array, var: Array) -> NDArra
     adding = var[:, None] + alone - 2 * np.abs(with_all)
     adding[rows, supports] = np.inf
     removing = var[:, None] + alone[supports] - 2 * signs * with_all[rows, supports]
-    return (adding >= var[:, None] / MATERIAL**2).all(1) & (removing >= var[:, None] * MATERIAL**2).all(1)
+    minimal = (adding >= var[:, None] / MATERIAL**2).all(1) & (removing >= var[:, None] * MATERIAL**2).all(1)
+    return minimal & ~_explained(with_all, alone, supports, var)
+
+
+def _explained(with_all: Array, alone: Array, supports: Supports, var: Array) -> NDArray[np.bool_]:
+    """Which sums another column explains with some factor, but for what a fitted balance may leave, shape `(H,)`."""
+    by_factor = np.square(with_all) / alone
+    by_factor[np.arange(len(supports))[:, None], supports] = 0.0
+    left, size = var - by_factor.max(axis=1), alone[supports].sum(axis=1)
+    return (left < np.minimum(LARGEST_FITTED**2 * size, var / EXPLAINS**2)) & (var > (EXPLAINS * EXACT) ** 2 * size)
 
 
 def fitted_sums(cov: Array, n_terms: int, admitted: Choice) -> Iterator[Combination]:
