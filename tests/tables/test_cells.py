@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equipoise.tables import TableError, chunks, numbers, read
+from equipoise.tables.cells import resemble_numbers
 
 
 def numbers_of(path, columns, missing_ok=False, rows=2):
@@ -117,6 +118,23 @@ def test_what_only_python_takes_for_a_number_is_text(table, cell, delimiter, nei
     with pytest.raises(TableError, match=f"'a' must hold numbers, but got '{cell}' in line 3"):
         numbers_of(path, ["a"], missing_ok=True)
     assert read(path)["a"].dtype.kind == "O"
+
+
+@pytest.mark.parametrize(
+    ("cells", "meant"),
+    [
+        (["12 kW", "13 kW", "off"], True),
+        (["12 kW", "off"], False),
+        (["12 kW", "", "NA", " "], True),
+        (["01.03", "12.03", "24.12"], False),  # days
+        (["1,5", "2,5", "bad"], True),
+        (["1'000", "€ 5", "1e3 W"], True),
+        (["08:30", "08:31"], False),
+        (["", "NA"], False),
+    ],
+)
+def test_columns_that_were_meant_to_hold_numbers_are_told_from_texts(cells, meant):
+    assert resemble_numbers(cells) == meant
 
 
 def test_a_missing_cell_is_named_where_none_may_be(table):

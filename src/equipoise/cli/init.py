@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from equipoise.diagnosis import Proposal
 
-MOSTLY = 0.5  # of its cells look like numbers: a column that was meant to hold them
 ROUNDING = 1e-12  # residual beside the spread of its terms below which nothing is left of it
 SEVERAL = "repeat it, or separate several by commas."
 
@@ -86,21 +85,14 @@ def _found(table: pd.DataFrame, outputs: tuple[str, ...]) -> list[Proposal]:
 def _tell_of_texts(table: pd.DataFrame, path: Path) -> None:
     """A remark on each column that was meant to hold numbers: as text it is found in no balance."""
     from equipoise import tables
+    from equipoise.tables.cells import resemble_numbers
 
     for name, column in table.items():
-        if column.dtype.kind != "f" and _resembles_numbers(column):
+        if column.dtype.kind != "f" and resemble_numbers(column.dropna().astype(str)):
             try:
                 tables.numbers(table, [str(name)], path, missing_ok=True)
             except tables.TableError as error:
                 remark(f"{name!r} is taken for text: {error}")
-
-
-def _resembles_numbers(column: pd.Series) -> bool:
-    from equipoise.tables.cells import resembles_number
-    from equipoise.tables.dialect import MISSING
-
-    cells = [cell for cell in map(str.strip, column.dropna().astype(str)) if cell not in MISSING]
-    return sum(map(resembles_number, cells)) > MOSTLY * len(cells)
 
 
 def _tell_of_thousands(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from equipoise.tables.dialect import MISSING, NUMBER
 from equipoise.tables.files import MissingError, PathLike, TableError
 from equipoise.tables.notation import Notation
 from equipoise.tables.places import in_words
-from equipoise.tables.signs import says_nothing, separates_thousands
+from equipoise.tables.signs import Signs, says_nothing, separates_thousands
 
 Array = NDArray[np.float64]
 
+MOSTLY = 0.5
 _AROUND = re.compile(  # < 0.1, 5%, 12 kW, 1'000; but not 01.03 or 2026-03-01
     r"[^\w+\-.,]{0,3}(?!0[0-9])[+-]?[0-9][0-9.,'\s]*(?:[eE][+-]?[0-9]+)?(?P<unit>[^0-9]{0,12})"
 )
@@ -85,14 +86,18 @@ def floats(column: pd.Series, notation: Notation) -> Array:
     return _floats(np.array([_NAN_FOR.get(text, text) for text in texts], dtype=object))
 
 
-def resembles_number(cell: str) -> bool:
-    """Whether a text was meant as a number, or as one with something around it.
+def resemble_numbers(cells: Iterable[str]) -> bool:
+    """Whether a column of texts was meant to hold numbers: most that is there is one, or one with something around it.
 
     Example:
-        >>> [resembles_number(cell) for cell in ("1,000.5", "5%", "12 kW", "<0.1", "Ann", "A4", "01.03", "2026-03-01")]
-        [True, True, True, True, False, False, False, False]
+        >>> [resemble_numbers([cell]) for cell in ("1,000.5", "5%", "12 kW", "<0.1", "Ann", "A4", "2026-03-01")]
+        [True, True, True, True, False, False, False]
+        >>> resemble_numbers(["12.03", "24.12"]), resemble_numbers(["12.03", "24.12", "01.03"])
+        (True, False)
     """
-    return _AROUND.fullmatch(cell.strip()) is not None
+    there = [cell for cell in map(str.strip, cells) if cell not in MISSING]
+    alike = sum(_AROUND.fullmatch(cell) is not None for cell in there)
+    return alike > MOSTLY * len(there) and not Signs.of(there).padded
 
 
 def _floats(cells: NDArray[np.object_]) -> Array:
