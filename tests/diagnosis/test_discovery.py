@@ -264,12 +264,22 @@ def test_gross_rows_and_heavy_tails_make_no_balances(n):
 
 
 def test_few_rows_give_nothing():
-    assert equations(two_balances(n=11), NAMES) == []
-    assert equations(two_balances(n=10, noise=0.0), NAMES) == []
+    with pytest.warns(SearchWarning, match="11 rows have values in all of 10 columns, but at least 12 are needed"):
+        assert equations(two_balances(n=11), NAMES) == []
     assert equations(two_balances(n=13), NAMES) == ["a = b + c", "e = d + f + g"]
     assert equations(np.zeros((0, 3)), list("abc")) == []
     fifteen = np.hstack([two_balances(n=15), np.random.default_rng(1).standard_normal((15, 10))])
-    assert equations(fifteen, [f"c{j}" for j in range(20)]) == []  # fewer rows than columns
+    with pytest.warns(SearchWarning, match="15 rows have values in all of 20 columns, but at least 21 are needed"):
+        assert equations(fifteen, [f"c{j}" for j in range(20)]) == []
+
+
+def test_a_column_that_is_mostly_empty_is_left_out_and_that_is_said():
+    table = two_balances()
+    table[:260, 1] = np.nan
+    with pytest.warns(
+        SearchWarning, match="'b' was left out of the search for balances: 260 of its 500 values are miss"
+    ):
+        assert equations(table, NAMES) == ["e = d + f + g"]
 
 
 @pytest.mark.parametrize("table", [np.ones((50, 3)), np.full((50, 3), np.nan), np.zeros((50, 0))])

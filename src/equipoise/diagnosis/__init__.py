@@ -3,7 +3,8 @@
 from equipoise.diagnosis.balances import BalanceFinding, OutlyingRow
 from equipoise.diagnosis.columns import ColumnFinding
 from equipoise.diagnosis.diagnosis import Diagnosis, diagnose
-from equipoise.diagnosis.discovery import DiscoveryError, Proposal, SearchWarning, propose
+from equipoise.diagnosis.discovery import DiscoveryError, SearchWarning, propose
+from equipoise.diagnosis.proposals import Proposal
 from equipoise.diagnosis.repairs import Repair
 
 __all__ = [

@@ -14,23 +14,21 @@ What is proposed is for people to keep or to delete: that columns add up says no
 6. What follows from balances before it is not listed again.
 
 The work is limited: up to 30 columns of one group are searched for 6 terms, 40 for 5, 100 for 3. A `SearchWarning` says
-when fewer terms than wanted were looked for.
+when fewer terms than wanted were looked for, and which columns were left out because they are mostly empty.
 """
 
-import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.diagnosis import units
-from equipoise.diagnosis.bulk import LITTLE, bulk, gross
-from equipoise.diagnosis.factors import shortest
-from equipoise.diagnosis.spread import centred, robust_std, thinned, typical
+from equipoise.diagnosis.bulk import bulk
+from equipoise.diagnosis.proposals import Proposal, proposal
+from equipoise.diagnosis.spread import thinned
 from equipoise.diagnosis.supports import (
     LARGEST_SIGNED,
     LARGEST_SIMPLE,
@@ -44,10 +42,9 @@ from equipoise.diagnosis.supports import (
     incomplete,
     is_known,
     left_over,
-    negligible_mean,
     signed_sums,
 )
-from equipoise.equations import column_unit, did_you_mean, format_equation, quoted_list
+from equipoise.equations import column_unit, did_you_mean, quoted_list
 
 Array = NDArray[np.float64]
 FEWEST_ROWS = 12
@@ -58,43 +55,11 @@ FAR_OUT = 5.0  # ranges from the 1st to the 99th percentile by which a sentinel 
 
 
 class SearchWarning(UserWarning):
-    """The search for balances was cut short."""
+    """The search for balances was cut short, or left something out."""
 
 
 class DiscoveryError(ValueError):
     """The table or what is asked of it is not usable."""
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A balance that the data seem to obey.
-
-    Attributes:
-        equation: As text, which `LinearConstraint.from_equations` reads.
-        coefficients, constant: Of `Σ_j c_j z_j + c_0 = 0`.
-        std: Standard deviation of its residual, in its own unit, without rows that break it.
-        relative: `std` beside what it would be if the columns were unrelated.
-        n_rows: Rows in which all its columns were measured.
-        n_broken: Rows of them that break it: their residual is more than 6 robust standard deviations off.
-    """
-
-    equation: str
-    coefficients: dict[str, float] = field(hash=False)
-    constant: float
-    std: float
-    relative: float
-    n_rows: int
-    n_broken: int = 0
-
-    @property
-    def unit(self) -> str | None:
-        """Of its residual: the unit of the columns that have no factor, if that is one."""
-        found = {column_unit(name) for name, c in self.coefficients.items() if abs(c) == 1} - {None}
-        return found.pop() if len(found) == 1 else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values for JSON."""
-        return asdict(self)
 
 
 def propose(
@@ -122,7 +87,9 @@ def propose(
     values, names = _checked(values, columns, outputs, max_terms, most)
     kept = _usable(values)
     rows = _complete(values[:, kept])
+    _say_if_empty(values, names)
     if len(rows) < FEWEST_ROWS or len(rows) <= len(kept):
+        _say_if_few(len(rows), len(kept))
         return []
     sample, kept = _varying(values[np.ix_(rows[thinned(len(rows))], kept)], kept)
     sample, kept = _without_gross_rows(sample, kept, names)
@@ -134,7 +101,7 @@ def propose(
                 sums = _search(sample[:, group] * sizes, needed[group], max_terms)
                 found += [_moved(_resized(each, sizes), group) for each in sums]
     chosen = _independent(found, sample)
-    proposed = (_proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen)
+    proposed = (proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen)
     return [each for each in proposed if each is not None][:most]
 
 
@@ -274,6 +241,22 @@ def _fitted(cov: Array, needed: NDArray[np.bool_], max_terms: int, known: list[C
     return found
 
 
+def _say_if_empty(values: Array, names: list[str]) -> None:
+    filled = np.isfinite(values).sum(axis=0)
+    for j in np.flatnonzero((filled > 0) & (filled * 2 < len(values))):
+        missing = f"{len(values) - filled[j]} of its {len(values)} values are missing"
+        warnings.warn(f"{names[j]!r} was left out of the search for balances: {missing}.", SearchWarning, stacklevel=3)
+
+
+def _say_if_few(n_rows: int, n_columns: int) -> None:
+    if n_columns > 1:
+        message = (
+            f"No balances were looked for: {n_rows} rows have values in all of {n_columns} columns, but at least "
+            f"{max(FEWEST_ROWS, n_columns + 1)} are needed. Give more rows, or fewer columns."
+        )
+        warnings.warn(message, SearchWarning, stacklevel=3)
+
+
 def _say_if_short(terms: int, max_terms: int, n_columns: int, kind: str) -> None:
     if terms < min(max_terms, n_columns):
         message = (
@@ -297,58 +280,3 @@ def _independent(found: list[Combination], sample: Array) -> list[Combination]:
 def _moved(each: Combination, positions: NDArray[np.intp]) -> Combination:
     """The same combination with the columns' positions in a larger table."""
     return Combination(tuple(positions[list(each.support)].tolist()), each.coefficients, each.relative)
-
-
-def _proposal(each: Combination, values: Array, names: list[str]) -> Proposal | None:
-    """The combination in all rows; None if it varies little beside a few rows far off all others only."""
-    each = _turned(each)
-    columns = values[:, list(each.support)]
-    terms = columns[np.isfinite(columns).all(axis=1)] * each.coefficients
-    holding = terms[~_breaking(terms)]
-    if _relative(holding, lambda part: typical(centred(part))) > LITTLE:
-        return None
-    constant = _constant(holding)
-    coefficients = {names[j]: c for j, c in zip(each.support, each.coefficients, strict=True)}
-    return Proposal(
-        format_equation(coefficients, constant),
-        coefficients,
-        constant,
-        std=float(holding.sum(axis=1).std(ddof=1)),
-        relative=_relative(holding, lambda part: float(part.std(ddof=1))),
-        n_rows=len(terms),
-        n_broken=len(terms) - len(holding),
-    )
-
-
-def _relative(terms: Array, spread: Callable[[Array], float]) -> float:
-    """Spread of the sum of terms, shape `(n, k)`, beside what it would be if they were unrelated."""
-    unrelated = math.hypot(*map(spread, terms.T))
-    return spread(terms.sum(axis=1)) / unrelated if unrelated > 0 else math.inf
-
-
-def _breaking(terms: Array) -> NDArray[np.bool_]:
-    """Rows whose terms, shape `(n, k)`, do not add up to what those of the others add up to."""
-    rounding = 64 * np.finfo(float).eps * np.abs(terms).sum(axis=1)
-    return gross(terms.sum(axis=1), float(np.linalg.norm(robust_std(terms))), rounding)
-
-
-def _turned(each: Combination) -> Combination:
-    """The combination with the sign that leaves the fewer and plainer terms on the left side."""
-
-    def left(coefficients: tuple[float, ...]) -> tuple:
-        positive = [c for c in coefficients if c > 0]
-        return not positive, len(positive), sum(c != 1 for c in positive), [c <= 0 for c in coefficients]
-
-    other = tuple(-c for c in each.coefficients)
-    return Combination(each.support, min(each.coefficients, other, key=left), each.relative)
-
-
-def _constant(terms: Array) -> float:
-    """What must be added so that terms, shape `(n, k)`, add up to zero on average; 0 where their mean is chance."""
-    total = terms.sum(axis=1)
-    mean, std = float(total.mean()), float(total.std())
-    rounding = 64 * np.finfo(float).eps * float(np.abs(terms).sum(axis=1).max())
-    if abs(mean) <= max(negligible_mean(std, len(total)), rounding):
-        return 0.0
-    unknown = min(max(0.1, 3 / math.sqrt(len(total))), 0.25) * std  # 3 standard errors, but never a bias
-    return -shortest(mean, lambda rounded: abs(rounded - mean) <= max(unknown, rounding))
