@@ -174,6 +174,12 @@ def test_a_table_with_decimal_commas_is_written_so_that_it_can_be_predicted_agai
     np.testing.assert_array_equal(pd.read_csv("again.csv")[OUTPUTS], before)
 
 
+def test_points_that_may_separate_thousands_are_told(predicted, new, capsys):
+    new.assign(flow="1.926").to_csv("new.csv", index=False, sep=";", decimal=",")
+    assert set(predicted()["flow"]) == {"1.926"}
+    assert "note: points in 'flow' are carried over as they stand: they may separate" in capsys.readouterr().err
+
+
 def test_the_order_of_columns_and_outputs_that_are_not_there_change_nothing(predicted, new):
     before = numbers(predicted())
     new[["Lead [V]", "run", "SOC", "Current [A]"]].to_csv("new.csv", index=False)

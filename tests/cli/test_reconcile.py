@@ -97,6 +97,12 @@ def test_a_table_with_decimal_commas_is_written_so_that_it_can_be_read_again(rec
     np.testing.assert_array_equal(tables.read("out.csv")[list(STD)], plant()[list(STD)])
 
 
+def test_points_that_may_separate_thousands_are_told(reconciled, capsys):
+    plant().assign(counter="1.926").to_csv("plant.csv", index=False, sep=";", decimal=",")
+    reconciled()
+    assert "note: points in 'counter' are carried over as they stand" in capsys.readouterr().err
+
+
 def test_reconciled_values_obey_the_balances(usual):
     feed, top, bottom, gas, oil, loss = numbers(usual.table, "reconciled").T
     np.testing.assert_allclose(feed + usual.table["dose [kg/s]"].astype(float), top + bottom, atol=1e-12)

@@ -41,6 +41,14 @@ def test_separators_of_thousands_do_not_become_decimals(tmp_path, table, name):
     np.testing.assert_array_equal(again["a"], [1000.5, -2.5, 3])
 
 
+def test_points_that_may_be_either_are_known(tmp_path, table):
+    source = table("n;m;a;day\n1.926;947;1,5;12.03\n2.004;1.926;-2,5;24.12\n", "source.csv")
+    carrier = Carrier(source, tmp_path / "t.csv")
+    for piece in chunks(source, 1, text=True):
+        carrier.carry(piece)
+    assert carrier.doubtful == {"n"}
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_with_decimal_points_go_into_a_text_as_they_stand(tmp_path, table, name):
     source = table('id,a,b\n007," 1.50","1,000.5"\n008,NA,"-12,000"\n', "source.csv")

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extent:
-    """How many rows there are, how many of them lie beyond, and in which inputs; and how many were left out."""
+    """How many rows there are, how many of them lie beyond, and in which inputs; what was left out, or is doubtful."""
 
     rows: int = 0
     beyond: int = 0
     inputs: frozenset[str] = frozenset()
     left_out: int = 0
+    doubtful: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, model: ConstrainedBNNRegressor, X: Any) -> Extent:
@@ -33,7 +34,8 @@ class Extent:
 
     def __add__(self, other: Extent) -> Extent:
         rows, beyond = self.rows + other.rows, self.beyond + other.beyond
-        return Extent(rows, beyond, self.inputs | other.inputs, self.left_out + other.left_out)
+        left_out, doubtful = self.left_out + other.left_out, self.doubtful | other.doubtful
+        return Extent(rows, beyond, self.inputs | other.inputs, left_out, doubtful)
 
     def tell(self, model: ConstrainedBNNRegressor) -> None:
         """A remark if any row lies beyond."""

@@ -62,7 +62,7 @@ def run(
     """
     from equipoise import artifact
     from equipoise.cli.device import check_device
-    from equipoise.cli.rows import check_output
+    from equipoise.cli.rows import check_output, tell_of_doubtful
     from equipoise.description import ArtifactError
 
     _check_level(level)
@@ -83,6 +83,7 @@ def run(
         before = f"; {len(data) - n_tables} were there" if resume else ""
         say(f"{output}: {n_tables} tables, {extent.rows} rows{times}{before}")
     gaps.tell(extent.left_out)
+    tell_of_doubtful(extent.doubtful)
     extent.tell(loaded)
 
 
@@ -104,7 +105,7 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> Extent:
             extent += Extent.of(model, p.X)
             bar.update(len(frame))
         check_left(extent.rows, data)
-    return extent + Extent(left_out=rows.left_out)
+    return extent + Extent(left_out=rows.left_out, doubtful=frozenset(carrier.doubtful))
 
 
 def _check_level(level: float) -> None:

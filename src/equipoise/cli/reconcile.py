@@ -90,7 +90,7 @@ def _write_page(report: Path, page: bytes) -> None:
 def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -> Logbook:
     from tqdm.auto import tqdm
 
-    from equipoise.cli.rows import beside
+    from equipoise.cli.rows import beside, tell_of_doubtful
     from equipoise.tables import Carrier
 
     total: Any = None
@@ -101,6 +101,7 @@ def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -
             written.write(beside(carrier.carry(piece.frame), columns))
             total = log if total is None else total + log
             bar.update(len(piece.frame))
+    tell_of_doubtful(carrier.doubtful)
     return total
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +168,16 @@ def beside(frame: pd.DataFrame, told: dict[str, Any], times: int = 1) -> pd.Data
 
     repeated = frame.loc[frame.index.repeat(times)] if times > 1 else frame
     return pd.concat([repeated.reset_index(drop=True), pd.DataFrame(told)], axis=1)
+
+
+def tell_of_doubtful(columns: Collection[str]) -> None:
+    """A remark on columns that were carried over with points of which nobody knows what they are."""
+    from equipoise.cli.screen import remark
+    from equipoise.equations import quoted_list
+
+    if columns:
+        told = "are carried over as they stand: they may separate thousands, and are read as decimal points now."
+        remark(f"points in {quoted_list(sorted(columns))} {told}")
 
 
 def check_output(output: Path, *read: Path) -> None:

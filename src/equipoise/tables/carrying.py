@@ -16,6 +16,7 @@ from equipoise.tables.dialect import MISSING, NUMBER
 from equipoise.tables.files import PathLike, is_parquet
 from equipoise.tables.notation import Notation
 from equipoise.tables.reading import chunks, header
+from equipoise.tables.signs import says_nothing
 
 # Without zeros before, as in 007, which are part of a name; and no larger than float64 can hold.
 _NUMBER = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-2]?[0-9]{1,2})?"
@@ -81,10 +82,14 @@ class Carrier:
     Args:
         source: The table that is read.
         target: The file that is written.
+
+    Attributes:
+        doubtful: Columns so far with points that stay, and may separate thousands or begin decimals.
     """
 
     def __init__(self, source: PathLike, target: PathLike):
         self.source, self.target = Path(source), Path(target)
+        self.doubtful: set[str] = set()
 
     def carry(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A piece of the table as `chunks` gives it with `text=True`, in the same order."""
@@ -113,7 +118,9 @@ class Carrier:
         return self.notation.plain([cell.strip() for cell in column], str(column.name))
 
     def _written(self, column: pd.Series) -> list[str]:
-        pairs = zip(column, self._plain(column), strict=True)
+        pairs = list(zip(column, self._plain(column), strict=True))
+        if any("?" in plain and says_nothing(cell.strip(), self.notation.thousands) for cell, plain in pairs):
+            self.doubtful.add(str(column.name))
         return [plain if re.fullmatch(NUMBER, plain) else cell for cell, plain in pairs]
 
     def _stored(self, column: pd.Series) -> Any:
