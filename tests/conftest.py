@@ -28,7 +28,7 @@ settings.load_profile("equipoise")
 _HERE = Path(__file__).parent
 collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") if not path.name.startswith("test_")]
 
-_LONG = ("test_deployment.py", "test_session.py", "test_guide.py")
+_LONG = ("test_deployment.py", "test_session.py", "test_guide.py", "test_story.py")
 
 
 def pytest_collection_modifyitems(items):

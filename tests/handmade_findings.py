@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import equipoise as eq
 from equipoise.report.closure import DATA, DRAWS_AFTER, DRAWS_BEFORE, MEANS_AFTER, MEANS_BEFORE, Closure, Spread
@@ -14,6 +15,7 @@ from equipoise.report.evidence import Findings
 from equipoise.report.scores import Calibration, Outlier, Outliers, Pictured, Score
 from equipoise.training import History
 
+on_one_worker = pytest.mark.xdist_group("findings")  # so that these are fitted once
 ONE_BATCH = eq.TrainingPlan(batch_size=128, mean_learning_rate=0.1, learning_rate=1e-2)
 SMALL: dict[str, Any] = {"hidden": (8,), "max_epochs": 40, "n_draws": 32, "random_state": 0, "training": ONE_BATCH}
 SHORT = SMALL | {"max_epochs": 8}  # where nothing has to be learned

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from handmade_findings import BALANCES, SHORT, balanced, table, without_balances
+from handmade_findings import BALANCES, SHORT, balanced, on_one_worker, table, without_balances
 
 import equipoise as eq
 from equipoise.report.closure import (
@@ -22,7 +22,7 @@ from equipoise.report.closure import (
     spread,
 )
 
-pytestmark = pytest.mark.usefixtures("long_training")
+pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
 
 
 @pytest.fixture

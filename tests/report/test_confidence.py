@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, table, without_balances
+from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, on_one_worker, table, without_balances
 
 import equipoise as eq
 from equipoise.report.confidence import sensors_of, trust_of
 
-pytestmark = pytest.mark.usefixtures("long_training")
+pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
 
 
 def test_every_balance_has_its_line_of_the_models_table():

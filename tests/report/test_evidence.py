@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, table, without_balances
+from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, on_one_worker, table, without_balances
 from sklearn.metrics import r2_score
 
 import equipoise as eq
@@ -14,7 +14,7 @@ from equipoise.report import evidence, findings
 from equipoise.report.evidence import some_rows
 from equipoise.training import History
 
-pytestmark = pytest.mark.usefixtures("long_training")
+pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
 
 
 def test_findings_say_what_they_are_of():

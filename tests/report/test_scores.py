@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from handmade_findings import OUTPUTS, SHORT, balanced, table, without_balances
+from handmade_findings import OUTPUTS, SHORT, balanced, on_one_worker, table, without_balances
 from sklearn.metrics import mean_squared_error, r2_score
 
 import equipoise as eq
@@ -22,7 +22,7 @@ from equipoise.report.scores import (
     scores,
 )
 
-pytestmark = pytest.mark.usefixtures("long_training")
+pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elements import Elements
-from handmade_findings import OUTPUTS, SHORT, balanced, made_up, table, trust, without_balances
+from handmade_findings import OUTPUTS, SHORT, balanced, made_up, on_one_worker, table, trust, without_balances
 from PIL import Image
 from sklearn.metrics import r2_score
 
@@ -20,7 +20,7 @@ import equipoise as eq
 from equipoise.report import charts, findings, number, render, report
 from equipoise.report.page import SPACE
 
-pytestmark = pytest.mark.usefixtures("long_training")
+pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
 LARGEST = 2_000_000  # bytes
 JOB = 'data = "flows.csv"\n[balances]\nsum = "total = a + b"  # <kept>\n'
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
