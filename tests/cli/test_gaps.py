@@ -9,6 +9,7 @@ import pytest
 from handmade_findings import made_up
 from handmade_table import FULL_JOB, cell
 
+from equipoise import artifact
 from equipoise.cli import gaps, main, predict, rows
 from equipoise.comparison.running import as_case
 from equipoise.job import Job
@@ -118,6 +119,13 @@ def test_a_job_learns_from_the_complete_rows(job, new):
     np.testing.assert_array_equal(found.Y, complete[list(found.Y.columns)])
     np.testing.assert_array_equal(found.others["run"], complete["run"].astype(float))
     assert (found.places.tolist(), found.left_out) == (complete.index.tolist(), len(GAPS))
+
+
+@pytest.mark.usefixtures("job", "long_training")
+def test_the_model_file_knows_how_many_rows_were_left_out(folder):
+    assert main(["fit", "cell.toml"]) == 0
+    notes = artifact.describe("cell.safetensors").notes
+    assert (notes["rows"], notes["rows left out"]) == (146, 4)
 
 
 def test_rivals_learn_from_the_complete_rows(job, new):

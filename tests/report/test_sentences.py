@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from handmade_findings import closure, made_up, spread, trust
 
 from equipoise.report import sentences
@@ -84,6 +85,13 @@ def test_outputs_with_intervals_too_narrow_or_too_wide_are_named():
     assert told.endswith("they are too narrow for “y0” and too wide for “y2”.")
 
 
+def test_where_rows_are_too_few_to_tell_the_doubt_is_told():
+    """24 of 30 have a probability of 0.0033, 16 of 20 of 0.016 and 27 of 30 of 0.19, by the binomial distribution."""
+    words = {(24, 30): "perhaps too narrow", (16, 20): "perhaps too narrow", (27, 30): "as it should be"}
+    assert {key: sentences.calibrated(key[0] / key[1], key[1]) for key in words} == words
+    assert scipy.stats.binom.cdf([24, 16, 27], [30, 20, 30], 0.95) == pytest.approx([0.0033, 0.016, 0.19], rel=0.05)
+
+
 def test_coverage_is_weighted_with_the_number_of_values():
     coverage = np.vstack([np.ones((18, 3)), [1.0, 0.9, np.nan]])
     counts = np.array([[30, 10, 0]] * 10)
@@ -97,8 +105,9 @@ def test_coverage_is_weighted_with_the_number_of_values():
 def test_chance_alone_is_seldom_called_a_fault(n):
     """Of 4000 coverages that are right, at most 0.27 % are blamed: 5 standard errors above are 0.68 %."""
     shares = np.random.default_rng(n).binomial(n, 0.95, 4000) / n
-    blamed = np.mean([sentences.calibrated(share, n) != "as it should be" for share in shares])
-    assert blamed < 0.0068
+    told = [sentences.calibrated(share, n) for share in shares]
+    assert np.mean([each in ("too narrow", "too wide") for each in told]) < 0.0068
+    assert np.mean([each != "as it should be" for each in told]) < 0.056  # 4.55 %, likewise
 
 
 def test_an_output_that_was_not_judged_is_called_so():

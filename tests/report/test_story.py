@@ -183,7 +183,8 @@ def test_it_can_be_done_again():
     assert ("torch",) in facts
     settings = rows_of("How to cite and reproduce", 1)
     assert settings[("random_state",)] == ["0"]
-    assert "batch_size=128" in settings[("training",)][0]
+    assert settings[("training: batch_size",)] == ["128"]
+    assert settings[("training: max_epochs",)] == ["40"]  # that of the model, not of its plan
 
 
 # --- Other models -----------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ def _fit(
     seconds = time.perf_counter() - start
     scores = _scores(model, X, rows)
     notes = {"data": described.data.name, "data_sha256": fingerprint(described.data), "rows": len(X), "quick": quick}
+    notes |= {"rows left out": rows.left_out} if rows.left_out else {}
     artifact.save(model, files.target, job=described.text, notes=notes | _flat(scores))
     files.finish(model)
     _summarise(model, scores, files, seconds, quick)

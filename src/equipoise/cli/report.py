@@ -51,5 +51,8 @@ def run(
 
 
 def _trained(described) -> list[tuple[str, object]]:
-    """What is known of the data that the model was trained on."""
-    return [(key, value) for key, value in described.notes.items() if key in ("data", "data_sha256", "rows")]
+    """What is known of the data that the model was trained on, and how."""
+    known = ("data", "data_sha256", "rows", "rows left out")
+    first_look = [("how", "fit --quick, a first look: a network and epochs of its own, not those of the job file")]
+    found = [(key, value) for key, value in described.notes.items() if key in known]
+    return found + (first_look if described.notes.get("quick") else [])

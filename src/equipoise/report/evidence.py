@@ -39,7 +39,14 @@ from equipoise.training import History
 Array = NDArray[np.float64]
 SCORED_ROWS = 20_000
 DECOMPOSED_ROWS = 2_000
-UNSAID = {"checkpoint", "constraint", "device", "verbose"}  # settings that change no number, or are told elsewhere
+UNSAID = {
+    "checkpoint",
+    "constraint",
+    "device",
+    "max_epochs",
+    "training",
+    "verbose",
+}  # change no number, or told elsewhere
 PACKAGES = ("equipoise", "torch", "numpy", "scipy", "scikit-learn")
 
 
@@ -254,7 +261,9 @@ def _account(ledger: Ledger) -> dict[str, Any]:
 
 
 def _settings(model: ConstrainedBNNRegressor) -> dict[str, str]:
+    """Parameters, and the plan that was followed, of which some numbers may come from elsewhere."""
     said = {name: value for name, value in model.get_params(deep=False).items() if name not in UNSAID}
+    said |= {f"training: {name}": value for name, value in dataclasses.asdict(model.plan_).items()}
     return {name: value if isinstance(value, str) else _in_words(value) for name, value in said.items()}
 
 

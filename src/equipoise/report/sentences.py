@@ -15,6 +15,7 @@ from equipoise.report.scores import FAR, Score
 
 LEVEL = 0.95
 SURE = float(ndtr(-3.0))  # one-sided probability below which a coverage is not chance
+DOUBTFUL = float(ndtr(-2.0))  # and below which it may be more than that
 MATERIAL = 0.01  # difference of a coverage from its level that matters at all
 SPOKEN_BALANCES = 4  # in the summary; more of them are counted
 
@@ -79,7 +80,8 @@ def coverage(f: Findings) -> str:
     share = float(np.sum(np.where(n > 0, inside, 0.0) * n) / n.sum())
     words = f"Of the measured values, {number(100 * share)} % lie inside their 95 % intervals"
     verdicts = [calibrated(inside[j], int(n[j])) for j in range(len(n))]
-    off = {what: [f.outputs[j] for j in range(len(n)) if verdicts[j] == what] for what in ("too narrow", "too wide")}
+    kinds = [f"{perhaps}{what}" for perhaps in ("", "perhaps ") for what in ("too narrow", "too wide")]
+    off = {what: [f.outputs[j] for j in range(len(n)) if verdicts[j] == what] for what in kinds}
     said = [f"{what} for {listed(names)}" for what, names in off.items() if names]
     each = "it is" if len(n) == 1 else "each output is"
     return f"{words}; they are {' and '.join(said)}." if said else f"{words}; {each} within what chance allows."
@@ -91,13 +93,17 @@ def calibrated(share: float, n: int, level: float = LEVEL) -> str:
     Example:
         >>> calibrated(0.90, 1000), calibrated(0.90, 20), calibrated(1.0, 1000), calibrated(0.945, 100_000)
         ('too narrow', 'as it should be', 'too wide', 'as it should be')
+        >>> calibrated(0.80, 30)
+        'perhaps too narrow'
     """
     if n == 0:
         return "not judged"
     inside = round(share * n)
-    if share < level - MATERIAL and bdtr(inside, n, level) < SURE:
-        return "too narrow"
-    return "too wide" if share > level + MATERIAL and bdtrc(inside - 1, n, level) < SURE else "as it should be"
+    below = bdtr(inside, n, level) if share < level - MATERIAL else 1.0
+    above = bdtrc(inside - 1, n, level) if share > level + MATERIAL else 1.0
+    if min(below, above) >= DOUBTFUL:
+        return "as it should be"
+    return f"{'' if min(below, above) < SURE else 'perhaps '}{'too narrow' if below < above else 'too wide'}"
 
 
 def far_values(f: Findings) -> str:
