@@ -127,6 +127,14 @@ def test_a_cell_that_is_no_number_is_told_where_decimals_have_a_comma(folder, ca
     assert "'y' is taken for text: Column 'y' must hold numbers, but got 'bad' in line 3" in capsys.readouterr().err
 
 
+def test_columns_of_which_no_cell_tells_what_their_commas_are_are_told_together(folder, capsys):
+    (folder / "plant.tsv").write_text("id\ttotal\ta\tb\n0\t173,525\t80,527\t92,998\n1\t10,539\t9,393\t1,146\n")
+    assert main(["init", "plant.tsv"]) == 0
+    (note,) = (line for line in capsys.readouterr().err.splitlines() if "taken for text" in line)
+    assert note.startswith("note: 'total', 'a' and 'b' are taken for text: Column 'total' must hold numbers, but got")
+    assert "'173,525' in line 2 of 'plant.tsv'. Is it 173525 or 173,525? No cell tells. Write it" in note
+
+
 def test_columns_with_separators_of_thousands_are_told(folder, capsys):
     (folder / "plant.csv").write_text("n;x;y\n1.926;0,5;1,5\n947;1,5;2,5\n12.004;2,5;1,5\n")
     assert main(["init", "plant.csv"]) == 0

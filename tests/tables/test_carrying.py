@@ -49,6 +49,16 @@ def test_points_that_may_be_either_are_known(tmp_path, table):
     assert carrier.doubtful == {"n"}
 
 
+@pytest.mark.parametrize(("sign", "doubtful"), [(".", {"n"}), (",", set())])
+@pytest.mark.parametrize("name", [*TEXTS, "t.parquet"])
+def test_numbers_of_which_no_cell_tells_what_they_are_stay_as_they_stand(tmp_path, table, sign, doubtful, name):
+    source = table("n;m\n1.926;947\n2.004;12\n".replace(".", sign), "source.csv")
+    carrier = Carrier(source, tmp_path / name)
+    (piece,) = chunks(source, text=True)
+    assert carrier.carry(piece)["n"].tolist() == [f"1{sign}926", f"2{sign}004"]
+    assert carrier.doubtful == (doubtful if name != "t.parquet" else set())
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_with_decimal_points_go_into_a_text_as_they_stand(tmp_path, table, name):
     source = table('id,a,b\n007," 1.50","1,000.5"\n008,NA,"-12,000"\n', "source.csv")

@@ -82,6 +82,12 @@ def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows)
         ("a;b\n1.926;1,5\n12.004;2,5\n", "'1.926' in line 2", "Is it 1926 or 1,926"),  # three decimals, all of them
         ("a;b\n1.926;1,5\n947;2,5\n1926;2\n", "'1.926' in line 2", "Is it 1926 or 1,926"),
         ('a,b\n1,1\n"1,5",2\n', "'1,5' in line 3", "Write decimals with a point"),
+        ("a\tb\n173,525\t80,527\n10,539\t9,393\n", "'173,525' in line 2", "Is it 173525 or 173,525\\? .* 173,5250"),
+        ("a\tb\n80,527\t3\n", "'80,527' in line 2", "Is it 80527 or 80,527\\? No cell tells"),
+        ("a;b\n1.000;2.273\n1.933;2.004\n", "'1.000' in line 2", "Is it 1000 or 1.000\\? .* decimal: 1.0000"),
+        ("a;b\n1,086;1\n", "'1,086' in line 2", "Is it 1086 or 1,086"),
+        ("a;b\n1,086;2.273\n", "'1,086' in line 2", "Is it 1086 or 1,086"),
+        ("b;a\n1,086;2.273\n", "'2.273' in line 2", "Is it 2273 or 2,273"),
     ],
 )
 def test_no_guess_is_made_between_decimal_signs(table, text, got, advice):
@@ -106,6 +112,23 @@ def test_no_guess_is_made_between_decimal_signs(table, text, got, advice):
 def test_separators_of_thousands_are_understood_where_a_column_leaves_no_doubt(table, text, values, rows):
     path = table(text)
     np.testing.assert_array_equal(numbers_of(path, ["a"], rows=rows)[:, 0], values)
+    np.testing.assert_array_equal(read(path)["a"], values)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a;b\n1,086;0,5\n2,273;1\n", [1.086, 2.273]),
+        ("a;b\n1,086;7\n" + "2,273;1\n" * 2 + "1,0860;7\n", [1.086, 2.273, 2.273, 1.086]),
+        ("a;b\n1.086;1.5\n2.273;1\n", [1.086, 2.273]),
+        ("a\tb\n1.086\t1\n2.273\t1\n", [1.086, 2.273]),  # nothing decides, but that is how tables are written
+        ("a|b\n1.086|1\n2.273|1\n", [1.086, 2.273]),
+        ("a,b\n1.086,1\n2.273,1\n", [1.086, 2.273]),
+    ],
+)
+def test_three_decimals_in_every_row_are_decimals_where_another_cell_says_so(table, text, values):
+    path = table(text)
+    np.testing.assert_array_equal(numbers_of(path, ["a"])[:, 0], values)
     np.testing.assert_array_equal(read(path)["a"], values)
 
 

@@ -83,16 +83,24 @@ def _found(table: pd.DataFrame, outputs: tuple[str, ...]) -> list[Proposal]:
 
 
 def _tell_of_texts(table: pd.DataFrame, path: Path) -> None:
-    """A remark on each column that was meant to hold numbers: as text it is found in no balance."""
+    """A remark on each column that was meant to hold numbers, as text is found in no balance; one on all in doubt."""
     from equipoise import tables
+    from equipoise.equations import quoted_list
     from equipoise.tables.cells import resemble_numbers
+    from equipoise.tables.files import DoubtError
 
+    doubtful: dict[str, DoubtError] = {}
     for name, column in table.items():
         if column.dtype.kind != "f" and resemble_numbers(column.dropna().astype(str)):
             try:
                 tables.numbers(table, [str(name)], path, missing_ok=True)
+            except DoubtError as error:
+                doubtful[str(name)] = error
             except tables.TableError as error:
                 remark(f"{name!r} is taken for text: {error}")
+    if doubtful:
+        told = f"{quoted_list(list(doubtful))} {'is' if len(doubtful) == 1 else 'are'} taken for text"
+        remark(f"{told}: {next(iter(doubtful.values()))}")
 
 
 def _tell_of_thousands(path: Path) -> None:

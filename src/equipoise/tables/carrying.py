@@ -93,7 +93,7 @@ class Carrier:
 
     def carry(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A piece of the table as `chunks` gives it with `text=True`, in the same order."""
-        if is_parquet(self.source) or (self.notation.decimal == "." and not is_parquet(self.target)):
+        if is_parquet(self.source) or (self._has_points and not is_parquet(self.target)):
             return frame
         turn = self._stored if is_parquet(self.target) else self._written
         columns: dict[Any, Any] = {name: turn(column) for name, column in frame.items()}
@@ -103,6 +103,10 @@ class Carrier:
     def notation(self) -> Notation:
         """How the numbers of the source are written."""
         return Notation.of(self.source)
+
+    @property
+    def _has_points(self) -> bool:
+        return self.notation.decimal == "." and not self.notation.undecided
 
     @cached_property
     def kinds(self) -> dict[str, str]:
@@ -119,7 +123,7 @@ class Carrier:
 
     def _written(self, column: pd.Series) -> list[str]:
         pairs = list(zip(column, self._plain(column), strict=True))
-        if any("?" in plain and says_nothing(cell.strip(), self.notation.thousands) for cell, plain in pairs):
+        if any("?" in plain and says_nothing(cell.strip(), ".") for cell, plain in pairs):
             self.doubtful.add(str(column.name))
         return [plain if re.fullmatch(NUMBER, plain) else cell for cell, plain in pairs]
 

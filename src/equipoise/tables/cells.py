@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from equipoise.equations import did_you_mean
 from equipoise.frames import bound_of, is_absurd
 from equipoise.tables.dialect import MISSING, NUMBER
-from equipoise.tables.files import MissingError, PathLike, TableError
+from equipoise.tables.files import DoubtError, MissingError, PathLike, TableError
 from equipoise.tables.notation import Notation
 from equipoise.tables.places import in_words
-from equipoise.tables.signs import Signs, says_nothing, separates_thousands
+from equipoise.tables.signs import OTHER, Signs, says_nothing, separates_thousands
 
 Array = NDArray[np.float64]
 
@@ -77,7 +77,7 @@ def floats(column: pd.Series, notation: Notation) -> Array:
     if pd.api.types.is_numeric_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     cells = column.to_numpy(dtype=object)
-    if notation.decimal == ".":
+    if notation.decimal == "." and not notation.undecided:
         with suppress(TypeError, ValueError):  # the fast way: no cell is missing
             return _floats(cells)
     missing = column.isna().to_numpy(dtype=bool)
@@ -134,7 +134,9 @@ def _not_a_number(column: pd.Series, position: int, path: Path, notation: Notati
     cell = str(column.iloc[position])
     rule = f"Column {column.name!r} must hold numbers"
     where = f"{_place(column, position, path)} of '{path.name}'"
-    return TableError(f"{rule}, but got {cell!r} {where}. {_advice(cell.strip(), notation)}")
+    text = cell.strip()
+    kind = DoubtError if any(says_nothing(text, sign) for sign in OTHER) else TableError
+    return kind(f"{rule}, but got {cell!r} {where}. {_advice(text, notation)}")
 
 
 def _too_large(column: pd.Series, position: int, path: Path, notation: Notation) -> TableError:
@@ -153,9 +155,14 @@ def _advice(cell: str, notation: Notation) -> str:
         'Write decimals with a point in all of the file.'
         >>> _advice("12 kW", Notation("."))
         "Write numbers alone, and their unit into the column's name: [kW]."
+        >>> _advice("1,926", Notation(",", undecided=True))
+        'Is it 1926 or 1,926? No cell tells. Write it without separators of thousands, or one more decimal: 1,9260.'
     """
     sign = {".": "point", ",": "comma"}[notation.decimal]
     plainly = f"Write it without separators of thousands, and decimals with a {sign}."
+    if notation.undecided and says_nothing(cell, notation.decimal):
+        either = f"Is it {cell.replace(notation.decimal, '')} or {cell}? No cell tells."
+        return f"{either} Write it without separators of thousands, or one more decimal: {cell}0."
     if says_nothing(cell, notation.thousands):
         whole, part = cell.split(notation.thousands)
         return f"Is it {whole}{part} or {whole}{notation.decimal}{part}? {plainly}"

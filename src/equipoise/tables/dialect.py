@@ -16,7 +16,7 @@ from typing import Any
 
 from equipoise.equations import quoted_list
 from equipoise.tables.files import DELIMITERS, TableError, damage_named, format_of, opened
-from equipoise.tables.signs import OTHER, decimal_sign, gathered
+from equipoise.tables.signs import OTHER, Signs, decimal_sign, gathered, is_undecided
 
 MISSING: frozenset[str] = frozenset(("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"))
 NUMBER = r"[+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -36,6 +36,7 @@ class Dialect:
     delimiter: str
     decimal: str
     titles: int = 0  # records above the header
+    undecided: bool = False  # whether the decimal sign may separate thousands as well
 
 
 def dialect_of(path: Path) -> Dialect:
@@ -104,7 +105,9 @@ def _sniffed(path: Path, modified: int, size: int) -> Dialect:
         own = DELIMITERS[format_of(path)[0]]  # taken where none fits better
         delimiter = max((own, *_CANDIDATES), key=lambda candidate: _fit(first, candidate))
         titles = _checked_titles(first, delimiter, path)
-        return Dialect(encoding, delimiter, _decimal(first, lines, delimiter), titles)
+        columns = [] if delimiter == "," else _signs(chain(first, lines), delimiter)
+        decimal = decimal_sign(columns, delimiter)
+        return Dialect(encoding, delimiter, decimal, titles, is_undecided(columns, decimal, delimiter))
 
 
 def _check_text(lines: list[str], path: Path) -> None:
@@ -170,16 +173,14 @@ def _fit(lines: list[str], delimiter: str) -> tuple:
     return True, even / max(len(body), 1), numeric / max(len(cells), 1), len(head)
 
 
-def _decimal(first: list[str], rest: Iterator[str], delimiter: str) -> str:
-    """The decimal sign. Whole numbers do not tell, so that lines are looked at until a number does."""
-    if delimiter == ",":
-        return "."
-    columns, records = [], filled(csv.reader(chain(first, rest), delimiter=delimiter))
+def _signs(lines: Iterable[str], delimiter: str) -> list[Signs]:
+    """What columns show. Whole numbers do not tell the decimal sign: lines are looked at until a number does."""
+    columns, records = [], filled(csv.reader(lines, delimiter=delimiter))
     with suppress(csv.Error):  # a quote that is never closed: told when the table is read
         for columns in gathered(islice(records, 1, None), _SNIFFED_LINES):
             if any(column.shows(sign) for column in columns for sign in OTHER):
                 break
-    return decimal_sign(columns, delimiter)
+    return columns
 
 
 @contextmanager

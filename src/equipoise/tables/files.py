@@ -29,6 +29,10 @@ class TableError(ValueError):
     """A table that cannot be read or written, and why."""
 
 
+class DoubtError(TableError):
+    """A cell that may be one number or another."""
+
+
 class MissingError(TableError):
     """A cell that must be there and is not."""
 

@@ -20,6 +20,7 @@ class Notation:
     Args:
         decimal: The decimal sign.
         path: The text table they stand in, if any: it is looked through where a number alone does not tell.
+        undecided: Whether the decimal sign may separate thousands as well, so that 1,926 is no number.
 
     Example:
         >>> Notation(",").plain(["1,5", "1.000,5", "1.926"], "flow")
@@ -28,11 +29,15 @@ class Notation:
 
     decimal: str = "."
     path: Path | None = None
+    undecided: bool = False
 
     @classmethod
     def of(cls, path: Path) -> Notation:
         """That of a table."""
-        return cls() if not path.is_file() or is_parquet(path) else cls(dialect_of(path).decimal, path)
+        if not path.is_file() or is_parquet(path):
+            return cls()
+        dialect = dialect_of(path)
+        return cls(dialect.decimal, path, dialect.undecided)
 
     @property
     def thousands(self) -> str:
@@ -53,9 +58,11 @@ class Notation:
         return _grouped(self.path, self.decimal, state.st_mtime_ns, state.st_size)
 
     def plain(self, cells: Sequence[str], column: str) -> list[str]:
-        """Cells of a column with a decimal point and without separators; with a ? where a point is neither."""
+        """Cells of a column with a decimal point and without separators; with a ? where a sign may be either."""
         sign = self.thousands
         texts = [self._ungrouped(cell, column) if sign in cell else cell for cell in cells]
+        if self.undecided:
+            texts = [text.replace(self.decimal, "?") if says_nothing(text, self.decimal) else text for text in texts]
         return [text.replace(".", "?").replace(",", ".") for text in texts] if self.decimal == "," else texts
 
     def _ungrouped(self, cell: str, column: str) -> str:

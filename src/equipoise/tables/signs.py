@@ -112,6 +112,17 @@ def decimal_sign(columns: Sequence[Signs], delimiter: str) -> str:
     return "," if comma > point else "."
 
 
+def is_undecided(columns: Sequence[Signs], decimal: str, delimiter: str) -> bool:
+    """Whether the decimal sign of a table may as well separate thousands, as no cell decides.
+
+    A point in a table that is not delimited by semicolons is taken for what it is nearly everywhere.
+    """
+    if decimal == "." and delimiter != ";":
+        return False
+    alike = any(decimal in column.either for column in columns)
+    return alike and not any(column.shows(sign) for column in columns for sign in OTHER)
+
+
 def _support(columns: Sequence[Signs], sign: str) -> tuple[int, int, int]:
     shown = sum(column.shows(sign) for column in columns)
     open_ones = [column for column in columns if not (column.padded or column.decimal or column.thousands)]
