@@ -4,7 +4,8 @@ import sklearn.covariance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise.diagnosis.bulk import bulk, gross
+from equipoise.diagnosis.bulk import bulk
+from equipoise.diagnosis.spread import gross
 
 
 def plant(n=400, noise=0.01, seed=0):

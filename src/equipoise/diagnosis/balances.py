@@ -37,11 +37,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr
 
-from equipoise.diagnosis.bulk import OUTLYING
 from equipoise.diagnosis.digits import written_rounding
 from equipoise.diagnosis.outliers import OutlyingRow, Rows, largest, outlying
 from equipoise.diagnosis.repairs import FITTED, OVERRULING, Repair, Terms, find_repair, repaired
-from equipoise.diagnosis.spread import centred, quantity, thinned, typical
+from equipoise.diagnosis.spread import OUTLYING, centred, quantity, thinned, typical
 from equipoise.verdict import Residual
 
 Array = NDArray[np.float64]
@@ -49,7 +48,7 @@ TO_ROUNDING, WITHIN_NOISE, BIASED, FAILS = "holds to rounding", "holds within no
 TOO_FEW = "too few rows"
 LARGEST_SIZE, LARGEST_SPREAD, CLOSED, LARGEST_BIAS, LARGEST_NOISE = 0.2, 0.75, 0.05, 0.25, 2.0
 EXPLAINED_SPREAD = 0.1  # share of its terms' spread that a fitted factor may leave
-FEW = 0.1  # of the rows may stand out without a say in the verdict
+FEW = 0.1  # of the rows may stand out without a say in the verdict; up to `MOST_GROSS` are named, but no accident
 LISTED = 10
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 
@@ -68,8 +67,8 @@ class BalanceFinding:
         relative: `typical` beside the size of the terms.
         relative_std: Typical variation beside the spread of the terms; None where they do not vary.
         worst_rows: Rows with the largest residuals, largest first.
-        n_outliers: Rows more than 6 robust standard deviations (of the median absolute deviation) off the median; not
-            looked for in a balance that does not hold.
+        n_outliers: Rows more than 6 robust standard deviations (see `robust_std`) off the median; not looked for in
+            a balance that does not hold.
         outliers: The first of them, largest first.
         repair: The single change that makes it hold, if there is one.
     """

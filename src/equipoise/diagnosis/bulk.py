@@ -20,18 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.spread import robust_std, thinned
+from equipoise.diagnosis.spread import MOST_GROSS, NEGLIGIBLE, Mask, gross, middle
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 REACH = 3.0  # robust standard deviations beyond which a row is shrunk to begin with
 LITTLE = 0.5  # standard deviation of a component, beside that of unrelated columns, up to which it may be a balance
-OUTLYING = 6.0  # robust standard deviations; a normal residual gets there once in 5e8 rows
-NEGLIGIBLE = 1e-3  # share of what its terms vary by that is no gross error of a balance, however exact it is elsewhere
-MOST_GROSS = 0.2  # of the rows
 FEWEST_PER_COLUMN = 5  # rows
 _MOST_STEPS = 10
-_ROWS_FOR_SPREADS = 2000
 
 
 def bulk(sample: Array) -> Mask:
@@ -69,7 +64,7 @@ def _concentrated(z: Array, weights: Array) -> _Split:
     broken, spreads = np.zeros(len(z), dtype=bool), np.zeros(0)
     for _ in range(_MOST_STEPS):
         residuals = z @ _hardly_varying(z, weights)
-        before, broken, spreads = broken, np.asarray(gross(residuals, size=1.0).any(axis=1)), _middle(residuals)[1]
+        before, broken, spreads = broken, np.asarray(gross(residuals, size=1.0).any(axis=1)), middle(residuals)[1]
         if (broken == before).all() or not len(spreads) or broken.mean() > MOST_GROSS:
             break
         weights = np.where(broken, 0.0, 1.0)
@@ -85,28 +80,10 @@ def _better(one: _Split, other: _Split) -> _Split:
     return other if sizes[1] < sizes[0] + np.log(2) else one
 
 
-def gross(residual: Array, size: float, rounding: Array | float = 0.0) -> Mask:
-    """Which residuals stand out from the others.
-
-    Args:
-        residual: Of one balance, shape `(n,)`, or of several, shape `(n, k)`.
-        size: What it would vary by if its terms were unrelated.
-        rounding: Residuals up to this are rounding.
-    """
-    centre, spread = _middle(residual)
-    return np.abs(residual - centre) > np.maximum(np.maximum(OUTLYING * spread, NEGLIGIBLE * size), rounding)
-
-
 def _standardized(sample: Array) -> Array:
     """Columns minus their medians, by their robust standard deviations; by the plain ones where most values are one."""
-    centre, spread = _middle(sample)
+    centre, spread = middle(sample)
     return (sample - centre) / np.where(spread > 0, spread, sample.std(axis=0))
-
-
-def _middle(values: Array) -> tuple[Array, Array]:
-    """Median and robust standard deviation along the first axis, from rows that know them to a few per cent."""
-    some = values[thinned(len(values), _ROWS_FOR_SPREADS)]
-    return np.median(some, axis=0), robust_std(some)
 
 
 def _hardly_varying(z: Array, weights: Array) -> Array:

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.bulk import OUTLYING
-from equipoise.diagnosis.spread import centred
+from equipoise.diagnosis.spread import MOST_GROSS, gross
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-MOST_OUTLYING = 0.25  # of the rows, such as those of a stuck sensor; more than that are no outliers but the data
 
 
 @dataclass(frozen=True)
@@ -24,9 +22,8 @@ class OutlyingRow:
 
 def outlying(residual: Array, rounding: float) -> Rows:
     """Positions of residuals that lie far off the others, and by more than rounding."""
-    off = np.abs(centred(residual))
-    found = np.flatnonzero(off > max(OUTLYING * 1.4826 * float(np.median(off)), rounding))
-    return found if len(found) <= MOST_OUTLYING * len(off) else found[:0]
+    found = np.flatnonzero(gross(residual, size=0.0, rounding=rounding))
+    return found if len(found) <= MOST_GROSS * len(residual) else found[:0]
 
 
 def largest(residual: Array, magnitude: Array, rows: Rows, which: Rows, most: int) -> tuple[OutlyingRow, ...]:

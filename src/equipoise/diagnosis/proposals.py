@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.bulk import LITTLE, gross
+from equipoise.diagnosis.bulk import LITTLE
 from equipoise.diagnosis.factors import shortest
-from equipoise.diagnosis.spread import centred, robust_std, typical
+from equipoise.diagnosis.spread import centred, gross, robust_std, typical
 from equipoise.diagnosis.supports import Combination, negligible_mean
 from equipoise.equations import column_unit, format_equation
 
@@ -102,7 +102,7 @@ def _turned(each: Combination) -> Combination:
 def _constant(terms: Array) -> float:
     """What must be added so that terms, shape `(n, k)`, add up to zero on average; 0 where their mean is chance."""
     total = terms.sum(axis=1)
-    mean, std = float(total.mean()), float(total.std())
+    mean, std = float(total.mean()), float(total.std(ddof=1))
     rounding = 64 * np.finfo(float).eps * float(np.abs(terms).sum(axis=1).max())
     if abs(mean) <= max(negligible_mean(std, len(total)), rounding):
         return 0.0

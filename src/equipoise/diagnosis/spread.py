@@ -7,11 +7,16 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtr
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 ONE_IN = 50  # rows, that may be a gross error; sentinels and spikes are rarely more than 2 %
 MOST = (
     0.8  # of the values decide on a robust spread; the median would call rounded data exact where most residuals are 0
 )
+MOST_GROSS = 0.2  # of the rows may stand out, those without a say in the robust spread; more than that are the data
+OUTLYING = 6.0  # robust standard deviations; a normal residual gets there once in 5e8 rows
+NEGLIGIBLE = 1e-3  # share of what its terms vary by that is no gross error of a balance, however exact it is elsewhere
 MOST_ROWS = 20_000  # rows that a search over many candidates looks at; a spread is known to 1 % from these
+_ROWS_FOR_SPREADS = 2000
 
 
 def typical(values: Array) -> float:
@@ -46,6 +51,24 @@ def robust_std(values: Array) -> Array:
     off = np.abs(values - np.median(values, axis=0))
     last = int(MOST * (len(off) - 1))
     return np.partition(off, last, axis=0)[last] / ndtri((1 + MOST) / 2)
+
+
+def middle(values: Array) -> tuple[Array, Array]:
+    """Median and robust standard deviation along the first axis, from rows that know them to a few per cent."""
+    some = values[thinned(len(values), _ROWS_FOR_SPREADS)]
+    return np.median(some, axis=0), robust_std(some)
+
+
+def gross(residual: Array, size: float, rounding: Array | float = 0.0) -> Mask:
+    """Which residuals stand out from the others.
+
+    Args:
+        residual: Of one balance, shape `(n,)`, or of several, shape `(n, k)`.
+        size: What it would vary by if its terms were unrelated; 0 where nothing is negligible beside that.
+        rounding: Residuals up to this are rounding.
+    """
+    centre, spread = middle(residual)
+    return np.abs(residual - centre) > np.maximum(np.maximum(OUTLYING * spread, NEGLIGIBLE * size), rounding)
 
 
 def fitted_step(residual: Array, direction: Array) -> float:
@@ -91,7 +114,7 @@ def certainly_related(one: Array, other: Array, looks: int = 1) -> bool:
     return looks * float(stdtr(n - 2, -r * math.sqrt((n - 2) / (1 - r * r)))) < float(ndtr(-4.0))
 
 
-def _kept(values: Array) -> NDArray[np.bool_]:
+def _kept(values: Array) -> Mask:
     size = np.abs(values)
     return size <= np.partition(size, _last_kept(size))[_last_kept(size)]
 
