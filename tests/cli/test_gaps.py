@@ -53,6 +53,18 @@ def test_several_tables_are_told_of_together(fitted, new, capsys):
     assert "note: 5 rows were left out" in err
 
 
+def test_rows_without_any_value_are_told(fitted, new, folder, capsys):
+    lines = (folder / "less.csv").read_text().splitlines(keepends=True)
+    empty = "," * lines[0].count(",") + "\n"
+    (folder / "less.csv").write_text("".join([*lines[:5], empty, *lines[5:9], empty, "\n", *lines[9:], empty, empty]))
+    (folder / "cell.toml").write_text(FULL_JOB.replace("cell.csv", "less.csv"))
+    commands = [["predict", str(fitted), "less.csv", "-o", "out.csv"], ["evaluate", str(fitted), "less.csv"]]
+    for words in [*commands, ["init", "less.csv"], ["check", "cell.toml"]]:
+        main(words)
+        assert "note: 2 rows without any value were passed over.\n" in capsys.readouterr().err
+    assert len(read("out.csv")) == 146
+
+
 def test_scores_are_those_of_a_table_without_such_rows(fitted, new, capsys):
     assert main(["evaluate", str(fitted), "less.csv", "--json"]) == 0
     expected = capsys.readouterr()

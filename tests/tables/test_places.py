@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from equipoise.tables.places import in_words, noun, places
+from equipoise.tables.places import in_words, n_passed_over, noun, places
 
 GAPS = 'a,b\n\n0,x\n1,"two\nlines"\n\n\n2,y\n3,"z"\n'
 
@@ -22,10 +22,25 @@ def test_titles_and_lines_of_delimiters_count(table):
     assert places([1, 0], path) == [6, 4]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("a,b\n1,2\n,\n\n , \n3,4\n,\n5,6\n", 3),
+        ("a,b\n1,2\n\n3,4\n", 0),  # a blank line
+        ("Plant A,\n,\na,b\n,\n1,2\n3,4\n,\n,\n", 0),  # above and below
+        ('a,b\n1,"x\n,\n"\n3,4\n', 0),  # in a cell
+        ("a\n1\n\n2\n", 0),
+    ],
+)
+def test_rows_without_any_value_are_counted_between_the_others(table, text, count):
+    assert n_passed_over(table(text)) == count
+
+
 def test_a_file_without_lines_has_rows_from_one(tmp_path):
     path = tmp_path / "t.parquet"
     pd.DataFrame({"a": [1, 2, 3]}).to_parquet(path)
     assert (noun(path), places([2, 0], path)) == ("row", [3, 1])
+    assert n_passed_over(path) == 0
     assert (noun(Path("nowhere.csv")), places([4], Path("nowhere.csv"))) == ("row", [5])
 
 

@@ -43,7 +43,7 @@ def run(
 
 def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
     """What the data say of the balances of a job, if it has any, and what is the matter with its table."""
-    from equipoise.cli.gaps import at_places, in_a_sentence
+    from equipoise.cli.gaps import at_places, in_sentences
     from equipoise.diagnosis import diagnose
     from equipoise.tables.places import in_words
 
@@ -60,7 +60,7 @@ def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
             candidates=rows.others,
             called=lambda some: in_words([int(rows.places[row]) for row in some], job.data),
         )
-    warnings = (*_few_rows(job, rows), *in_a_sentence(rows.left_out), *found.warnings)
+    warnings = (*_few_rows(job, rows), *in_sentences(rows.left_out, rows.passed_over), *found.warnings)
     return at_places(dataclasses.replace(found, warnings=warnings), rows.places)
 
 

@@ -40,7 +40,7 @@ def run(
         scores = scores_of_outputs(loaded, rows.X, rows.Y)
     missed = violations_of(loaded, rows.X, rows.Y)
     nll = _nll(loaded, rows.X, rows.Y)
-    gaps.tell(rows.left_out)
+    gaps.tell(rows.left_out, rows.passed_over)
     Extent.of(loaded, rows.X).tell(loaded)
     if json:
         as_json({"rows": len(rows.X), "outputs": scores, "balances": missed, "joint_nll": nll})

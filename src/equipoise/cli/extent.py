@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extent:
-    """How many rows there are, how many of them lie beyond, and in which inputs; what was left out, or is doubtful."""
+    """How many rows, how many lie beyond, and in which inputs; what was left out, passed over or is doubtful."""
 
     rows: int = 0
     beyond: int = 0
     inputs: frozenset[str] = frozenset()
     left_out: int = 0
+    passed_over: int = 0
     doubtful: frozenset[str] = frozenset()
 
     @classmethod
@@ -34,8 +35,9 @@ class Extent:
 
     def __add__(self, other: Extent) -> Extent:
         rows, beyond = self.rows + other.rows, self.beyond + other.beyond
-        left_out, doubtful = self.left_out + other.left_out, self.doubtful | other.doubtful
-        return Extent(rows, beyond, self.inputs | other.inputs, left_out, doubtful)
+        left_out, passed_over = self.left_out + other.left_out, self.passed_over + other.passed_over
+        inputs, doubtful = self.inputs | other.inputs, self.doubtful | other.doubtful
+        return Extent(rows, beyond, inputs, left_out, passed_over, doubtful)
 
     def tell(self, model: ConstrainedBNNRegressor) -> None:
         """A remark if any row lies beyond."""

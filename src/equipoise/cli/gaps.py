@@ -1,4 +1,4 @@
-"""Rows in which an input is missing: refused with a hint, or left out and counted."""
+"""Rows in which an input is missing: refused with a hint, or left out and counted; and those without any value."""
 
 from __future__ import annotations
 
@@ -33,21 +33,24 @@ def hinted(how: str) -> Iterator[None]:
         raise TableError(f"{error} Or leave out such rows with {how}.") from error
 
 
-def in_a_sentence(left_out: int) -> Iterator[str]:
-    """What is told if any row was left out.
+def in_sentences(left_out: int, passed_over: int) -> Iterator[str]:
+    """What is told if any row was left out for want of an input, or passed over for want of any value.
 
     Example:
-        >>> list(in_a_sentence(2)), list(in_a_sentence(0))
-        (['2 rows were left out, in which an input is missing.'], [])
+        >>> list(in_sentences(2, 0)), list(in_sentences(0, 1))
+        (['2 rows were left out, in which an input is missing.'], ['1 row without any value was passed over.'])
     """
     if left_out:
         rows = "1 row was" if left_out == 1 else f"{left_out:,} rows were"
         yield f"{rows} left out, in which an input is missing."
+    if passed_over:
+        rows = "1 row without any value was" if passed_over == 1 else f"{passed_over:,} rows without any value were"
+        yield f"{rows} passed over."
 
 
-def tell(left_out: int) -> None:
-    """A remark if any row was left out."""
-    for sentence in in_a_sentence(left_out):
+def tell(left_out: int, passed_over: int) -> None:
+    """A remark if any row was left out, or passed over."""
+    for sentence in in_sentences(left_out, passed_over):
         remark(sentence)
 
 

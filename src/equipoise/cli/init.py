@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from equipoise.cli import gaps
 from equipoise.cli.screen import number, remark, say
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def run(
     from equipoise.cli.rows import check_output, header_of
     from equipoise.job import JobError, draft
     from equipoise.tables.files import existing, stem_of
+    from equipoise.tables.places import n_passed_over
 
     target = output or data.with_name(f"{stem_of(existing(data))}.toml")
     check_output(target, data)
@@ -50,6 +52,7 @@ def run(
     }
     _tell_of_texts(table, data)
     _tell_of_thousands(data)
+    gaps.tell(0, n_passed_over(data))
     found = _found(table, chosen["outputs"])
     proposals = [(f"balance {i}", each.equation, _residual(each)) for i, each in enumerate(found, 1)]
     ranges = {str(name): _range(column) for name, column in table.items()}

@@ -82,7 +82,7 @@ def run(
         n_tables, extent = predict_parts(model, data, output, asked, resume=resume, engine=engine, workers=workers)
         before = f"; {len(data) - n_tables} were there" if resume else ""
         say(f"{output}: {n_tables} tables, {extent.rows} rows{times}{before}")
-    gaps.tell(extent.left_out)
+    gaps.tell(extent.left_out, extent.passed_over)
     tell_of_doubtful(extent.doubtful)
     extent.tell(loaded)
 
@@ -93,6 +93,7 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> Extent:
 
     from equipoise.cli.rows import beside, check_left
     from equipoise.tables import Carrier, TableWriter
+    from equipoise.tables.places import n_passed_over
 
     extent, samples, carrier = Extent(), asked.samples, Carrier(data, output)
     rows = _rows(model, data, samples, asked.skip_incomplete)
@@ -105,7 +106,8 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> Extent:
             extent += Extent.of(model, p.X)
             bar.update(len(frame))
         check_left(extent.rows, data)
-    return extent + Extent(left_out=rows.left_out, doubtful=frozenset(carrier.doubtful))
+    doubtful = frozenset(carrier.doubtful)
+    return extent + Extent(left_out=rows.left_out, passed_over=n_passed_over(data), doubtful=doubtful)
 
 
 def _check_level(level: float) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli import gaps
 from equipoise.cli.screen import is_watched, number, say, table
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -
 
     from equipoise.cli.rows import beside, tell_of_doubtful
     from equipoise.tables import Carrier
+    from equipoise.tables.places import n_passed_over
 
     total: Any = None
     carrier = Carrier(measured.path, written.path)
@@ -102,6 +104,7 @@ def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -
             total = log if total is None else total + log
             bar.update(len(piece.frame))
     tell_of_doubtful(carrier.doubtful)
+    gaps.tell(0, n_passed_over(measured.path))
     return total
 
 

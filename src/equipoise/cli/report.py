@@ -46,7 +46,7 @@ def run(
     page = report(found, title=title or f"{model.stem}: what was learned", job=described.job, notes=notes, lines=lines)
     text = render(page)
     artifact.write(target, lambda file: file.write(text.encode()))
-    gaps.tell(rows.left_out)
+    gaps.tell(rows.left_out, rows.passed_over)
     say(f"{target}: {len(text.encode()) / 1e6:.1f} MB")
 
 

@@ -25,6 +25,7 @@ class RowsOfTable:
     Attributes:
         places: Positions of the rows in the table, from 0.
         left_out: How many more there are, in which an input is missing.
+        passed_over: How many more there are, between the others, without any value.
     """
 
     X: Any
@@ -32,6 +33,7 @@ class RowsOfTable:
     others: dict[str, Any]
     places: Any
     left_out: int
+    passed_over: int
 
 
 def header_of(path: Path) -> tuple[str, ...]:
@@ -79,6 +81,7 @@ def rows_of_job(job: Job) -> RowsOfTable:
     """The columns of a job's table. Raises, with column and line, where an input is missing or no number."""
     from equipoise import tables
     from equipoise.cli.gaps import hinted
+    from equipoise.tables.places import n_passed_over
 
     job.check_header(header_of(job.data))
     whole, known = tables.read(job.data), job.inputs + job.known
@@ -93,7 +96,8 @@ def rows_of_job(job: Job) -> RowsOfTable:
     with hinted(f"skip_incomplete = true in '{job.file}'"):
         X = _frame(table, known, job.data, missing_ok=False)
     Y = _frame(table, job.outputs, job.data, missing_ok=True)
-    return RowsOfTable(X, Y, others, table.index.to_numpy(), len(whole) - len(table))
+    left_out, passed_over = len(whole) - len(table), n_passed_over(job.data)
+    return RowsOfTable(X, Y, others, table.index.to_numpy(), left_out, passed_over)
 
 
 def rows_for_model(model: ConstrainedBNNRegressor, path: Path, skip: bool = False) -> RowsOfTable:
@@ -107,6 +111,7 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path, skip: bool = Fals
     from equipoise import tables
     from equipoise.cli.gaps import OPTION, hinted
     from equipoise.report.evidence import input_names
+    from equipoise.tables.places import n_passed_over
 
     inputs, outputs = input_names(model), model.output_names_
     _refuse_prediction(path, outputs)
@@ -116,7 +121,8 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path, skip: bool = Fals
     with hinted(OPTION):
         X = _frame(table, inputs, path, missing_ok=False)
     Y = _frame(table, outputs, path, missing_ok=True)
-    return RowsOfTable(in_kind(model, X), in_kind(model, Y), {}, table.index.to_numpy(), len(whole) - len(table))
+    left_out, passed_over = len(whole) - len(table), n_passed_over(path)
+    return RowsOfTable(in_kind(model, X), in_kind(model, Y), {}, table.index.to_numpy(), left_out, passed_over)
 
 
 def check_left(count: int, path: Path) -> None:

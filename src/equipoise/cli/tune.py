@@ -39,7 +39,7 @@ def run(
 
     described = job_to_learn(job)
     rows = rows_of_job(described)
-    gaps.tell(rows.left_out)
+    gaps.tell(rows.left_out, rows.passed_over)
     overrides: dict[str, Any] = {"max_epochs": 60} if quick else {}
     held_out = np.random.default_rng(described.model.seed).permutation(len(rows.Y))[: int(HELD_OUT * len(rows.Y))]
     if not len(held_out):

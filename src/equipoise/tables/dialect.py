@@ -77,6 +77,23 @@ def _is_filled(record: list[str]) -> bool:
     return any(map(str.strip, record)) or record == [""]  # a missing cell in quotes, in a table of one column
 
 
+def n_hollow(path: Path) -> int:
+    """How many lines of delimiters alone stand between the rows of a text table: those below it do not count."""
+    dialect = dialect_of(path)
+    with lines_of(path, dialect.encoding) as lines:
+        if not any(dialect.delimiter in line and not line.strip(_BLANK) for line in lines):
+            return 0
+    count = since = 0
+    with reader_of(path) as reader:
+        deque(islice(filled(reader), 2), maxlen=0)  # the header and the first row
+        for record in reader:
+            if _is_filled(record):
+                count, since = count + since, 0
+            elif len(record) > 1:
+                since += 1
+    return count
+
+
 def column_names(cells: Sequence[str], path: Path) -> tuple[str, ...]:
     """Names without surrounding blanks; one without name is called after its position. Raises if one occurs twice."""
     names = tuple(cell.strip() or f"unnamed {j}" for j, cell in enumerate(cells, start=1))

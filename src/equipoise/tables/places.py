@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from equipoise.tables.dialect import filled, reader_of
+from equipoise.tables.dialect import filled, n_hollow, reader_of
 from equipoise.tables.files import is_parquet
 
 
 def noun(path: Path) -> str:
     """What people call a row of this file."""
     return "line" if path.is_file() and not is_parquet(path) else "row"
+
+
+def n_passed_over(path: Path) -> int:
+    """How many rows without any value stand between those of a table, and are passed over; none of parquet."""
+    return n_hollow(path) if noun(path) == "line" else 0
 
 
 def places(rows: Sequence[int], path: Path) -> list[int]:
