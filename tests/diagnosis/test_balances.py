@@ -81,6 +81,26 @@ def test_a_tenth_of_the_rows_that_stand_out_has_no_say_in_the_verdict():
     assert not finding(MASS, off).holds
 
 
+@pytest.mark.parametrize("n_off", [50, 100])
+def test_rows_without_a_say_in_the_repaired_balance_hide_no_repair(n_off):
+    """They do not stand out as long as the sign is wrong: the residual itself varies by as much as they are off."""
+    flows = plant(0.3, 0.001)
+    flows[:n_off, 0] = 0.0
+    wrong, right = finding(WRONG, flows), finding(MASS, flows)
+    assert (wrong.repair.kind, wrong.repair.column) == ("sign", "bottom")
+    assert (wrong.repair.after, right.verdict) == (pytest.approx(right.typical), "holds within noise")
+    assert wrong.repair.before == pytest.approx(2 * 40 * np.sqrt(1 + 0.3**2), rel=0.05)
+
+
+def test_a_missing_factor_is_fitted_without_the_rows_that_stand_out_from_it():
+    flows = plant(0.1, 0.002)
+    flows[:, 1] /= 1.15
+    flows[::12, 0] = 0.0
+    repair = finding(MASS, flows).repair
+    assert (repair.kind, repair.column) == ("fitted factor", "top")
+    assert repair.factor == pytest.approx(1.15, abs=0.005)
+
+
 def test_data_of_a_shorter_type_hold_to_their_own_rounding():
     flows = plant(0.1, 0.0).astype(np.float32)
     flows[:, 0] = flows[:, 1] + flows[:, 2]

@@ -31,16 +31,16 @@ its variation is not explained is said.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr
 
 from equipoise.diagnosis.digits import written_rounding
-from equipoise.diagnosis.outliers import OutlyingRow, Rows, largest, outlying
-from equipoise.diagnosis.repairs import FITTED, OVERRULING, Repair, Terms, find_repair, repaired
-from equipoise.diagnosis.spread import OUTLYING, centred, quantity, thinned, typical
+from equipoise.diagnosis.outliers import OutlyingRow, largest, outlying, settled
+from equipoise.diagnosis.repairs import FITTED, OVERRULING, Repair, Terms, find_repair, repaired, without
+from equipoise.diagnosis.spread import centred, quantity, thinned, typical
 from equipoise.verdict import Residual
 
 Array = NDArray[np.float64]
@@ -48,7 +48,6 @@ TO_ROUNDING, WITHIN_NOISE, BIASED, FAILS = "holds to rounding", "holds within no
 TOO_FEW = "too few rows"
 LARGEST_SIZE, LARGEST_SPREAD, CLOSED, LARGEST_BIAS, LARGEST_NOISE = 0.2, 0.75, 0.05, 0.25, 2.0
 EXPLAINED_SPREAD = 0.1  # share of its terms' spread that a fitted factor may leave
-FEW = 0.1  # of the rows may stand out without a say in the verdict; up to `MOST_GROSS` are named, but no accident
 LISTED = 10
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 
@@ -134,16 +133,17 @@ def look(
         reason = f"{len(z)} rows have all its columns; at least 3 are needed"
         return BalanceFinding(measured.name, measured.equation, unit, TOO_FEW, reason, len(z))
     written = written_rounding([(c, terms.columns[name]) for name, c in terms.coefficients.items()], z)
-    outside = outlying(z, max(written, OUTLYING * terms.rounding))
-    settled, their_inputs = _without_few(outside, terms, inputs)
-    sizes, bias = Sizes.of(settled), systematic(settled, their_inputs)
+    limit = max(written, terms.gross)
+    having = settled(z, limit)
+    usual = without(terms, ~having)
+    sizes, bias = Sizes.of(usual), systematic(usual, {name: values[having] for name, values in inputs.items()})
     repair, verdict, reason = None, TO_ROUNDING, _only_rounding(measured, written, bias)
     if not reason:
         repair = _sound(find_repair(terms, others, outputs), terms, inputs, others)
-        verdict, reason = judged(settled, sizes, bias, measured.explained)
+        verdict, reason = judged(usual, sizes, bias, measured.explained)
         if repair is not None and repair.kind in OVERRULING and verdict != FAILS:
             verdict, reason = FAILS, f"{_scatter(terms, sizes)}, and one change removes it"
-    outside = outside if verdict != FAILS else outside[:0]
+    outside = outlying(z, limit)[: 0 if verdict == FAILS else None]
     return BalanceFinding(
         measured.name,
         measured.equation,
@@ -173,15 +173,6 @@ def _only_rounding(measured: Measured, written: float, bias: Residual) -> str:
         most = quantity(written, measured.terms.unit)
         return f"no row is off by more than {most}, as much as the rounding of its numbers can add up to"
     return ""
-
-
-def _without_few(outside: Rows, terms: Terms, inputs: Mapping[str, Array]) -> tuple[Terms, Mapping[str, Array]]:
-    """The balance and its inputs without rows that stand out, if these are few."""
-    if not len(outside) or len(outside) > FEW * len(terms.residual):
-        return terms, inputs
-    columns = {name: np.delete(values, outside) for name, values in terms.columns.items()}
-    settled = replace(terms, columns=columns, residual=np.delete(terms.residual, outside))
-    return settled, {name: np.delete(values, outside) for name, values in inputs.items()}
 
 
 @dataclass(frozen=True)
@@ -278,12 +269,9 @@ def _sound(
     """The repair, unless the repaired balance would be refused in its turn."""
     if repair is None:
         return None
-    new = repaired(terms, others, repair)
-    if repair.column is not None and repair.column in others:
-        known = np.isfinite(others[repair.column])
-        inputs = {name: values[known] for name, values in inputs.items()}
+    new, kept = repaired(terms, others, repair)
     sizes = Sizes.of(new)
-    verdict, _ = judged(new, sizes, systematic(new, inputs))
+    verdict, _ = judged(new, sizes, systematic(new, {name: values[kept] for name, values in inputs.items()}))
     refused = (FAILS, BIASED) if repair.kind in FITTED else (FAILS,)
     vague = "fitted factor" in repair.kind and (sizes.relative_std or 0.0) > EXPLAINED_SPREAD
     return None if verdict in refused or vague else repair

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.spread import MOST_GROSS, gross
+from equipoise.diagnosis.spread import MOST_GROSS, Mask, gross
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
+FEW = 0.1  # of the rows may stand out without a say; up to `MOST_GROSS` are named, but no accident
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,19 @@ def outlying(residual: Array, rounding: float) -> Rows:
     """Positions of residuals that lie far off the others, and by more than rounding."""
     found = np.flatnonzero(gross(residual, size=0.0, rounding=rounding))
     return found if len(found) <= MOST_GROSS * len(residual) else found[:0]
+
+
+def settled(residual: Array, rounding: float) -> Mask:
+    """Which residuals have a say: all but those that stand out, if these are few.
+
+    Example:
+        >>> z = np.array([0.1, -0.2, 50.0, 0.2, -0.1, 0.3, 0.0, 0.1, -0.3, 0.1])
+        >>> np.flatnonzero(~settled(z, rounding=0.0))
+        array([2])
+    """
+    having, outside = np.ones(len(residual), dtype=bool), outlying(residual, rounding)
+    having[outside] = len(outside) > FEW * len(residual)
+    return having
 
 
 def largest(residual: Array, magnitude: Array, rows: Rows, which: Rows, most: int) -> tuple[OutlyingRow, ...]:

@@ -2,7 +2,9 @@
 
 With the residual `z` of the balance as it is written, every such change makes it `z + a d`: `d` is one of its terms, a
 column that is missing, or 1, and the step `a` is known (a sign: −2, a column: ±1) or fitted by least squares. What is
-left of a residual is its `typical` size, so that a few gross errors decide nothing, and the mean counts.
+left of a residual is its `typical` size, so that a few gross errors decide nothing, and the mean counts. Before and
+after a change it is that of the rows that have a say in the changed balance (see `outliers`): which rows are gross
+shows only beside a balance that holds.
 
 - A repair must bring the residual down by a factor of 5. By chance that happens to one of 40 candidates with a
   probability below 3 % at 5 rows, and never at 20.
@@ -24,7 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.diagnosis.factors import CONVERSIONS, nearest, shortest
-from equipoise.diagnosis.spread import centred, certainly_related, fitted_step, quantity, thinned, typical
+from equipoise.diagnosis.outliers import settled
+from equipoise.diagnosis.spread import (
+    OUTLYING,
+    Mask,
+    centred,
+    certainly_related,
+    fitted_step,
+    quantity,
+    thinned,
+    typical,
+)
 from equipoise.diagnosis.units import conversions, same_dimension
 from equipoise.equations import column_symbol, format_equation
 
@@ -71,6 +83,19 @@ class Terms:
     rounding: float = 0.0
     unit: str | None = None
 
+    @property
+    def gross(self) -> float:
+        """Residual up to which no row stands out."""
+        return OUTLYING * self.rounding
+
+
+def without(terms: Terms, rows: Mask) -> Terms:
+    """The balance in all other rows."""
+    if not rows.any():
+        return terms
+    columns = {name: values[~rows] for name, values in terms.columns.items()}
+    return replace(terms, columns=columns, residual=terms.residual[~rows])
+
 
 @dataclass(frozen=True)
 class Repair:
@@ -82,7 +107,7 @@ class Repair:
         factor: What the column's term is multiplied by (−1 for a sign, 0 when it is left out), the coefficient of a
             column that is added, or what is added to the constant part of left minus right side.
         equation: The repaired balance, which `LinearConstraint.from_equations` reads.
-        before, after: Typical size of the residual, in its unit.
+        before, after: Typical size of the residual, in its unit, where the repaired balance has no gross rows.
         message: All of it, in words.
         factors: What the terms of several columns are multiplied by, to bring them to one unit.
     """
@@ -117,19 +142,22 @@ class _Change:
     def step(self) -> float:
         return self.factor - self.own
 
-    def split(self, z: Array) -> tuple[Array, Array]:
-        """The residual before and after, in the rows where the direction is known."""
+    def split(self, z: Array, rounding: float) -> tuple[Array, Array, Array]:
+        """The residual before and after, and the direction, in the rows where it is known and that have a say then."""
         measured = np.isfinite(self.direction)
-        return z[measured], z[measured] + self.step * self.direction[measured]
+        before, direction = z[measured], self.direction[measured]
+        after = before + self.step * direction
+        having = settled(after, OUTLYING * rounding)
+        return before[having], after[having], direction[having]
 
     def left(self, z: Array, rounding: float) -> float:
         """Share of the residual that the change leaves."""
-        before, after = map(typical, self.split(z))
-        return max(after, rounding) / before / self.shrinkage if before > 0 else 1.0
+        before, after, _ = self.split(z, rounding)
+        whole = typical(before)
+        return max(typical(after), rounding) / whole / self.shrinkage if whole > 0 else 1.0
 
-    def means_something(self, z: Array, looks: int) -> bool:
-        before, after = self.split(z)
-        direction = self.direction[np.isfinite(self.direction)]
+    def means_something(self, z: Array, looks: int, rounding: float) -> bool:
+        before, after, direction = self.split(z, rounding)
         if self.kind in ("sign", "superfluous column", "constant", "units"):
             return True
         if not self.own and not (_smaller(after, before) and certainly_related(before, direction, looks)):
@@ -160,7 +188,7 @@ def find_repair(terms: Terms, others: Mapping[str, Array], outputs: tuple[str, .
     z = terms.residual[rows]
     ways = _changes(terms, z, {name: values[rows] for name, values in others.items()}, rows, outputs)
     scored = [(left, change) for change in ways if (left := change.left(z, terms.rounding)) <= 1 / REDUCTION]
-    scored = [(left, change) for left, change in scored if change.means_something(z, len(others))]
+    scored = [(left, change) for left, change in scored if change.means_something(z, len(others), terms.rounding)]
     if not scored:
         return None
     bar = NEARLY * min(left for left, _ in scored)
@@ -228,8 +256,8 @@ def _rounded_factor(fitted: _Change, z: Array) -> float:
     return shortest(fitted.factor, lambda factor: replace(fitted, factor=factor).left(z, 0.0) <= bar)
 
 
-def repaired(terms: Terms, others: Mapping[str, Array], repair: Repair) -> Terms:
-    """The balance after its repair, in the rows where a column that was added is known."""
+def repaired(terms: Terms, others: Mapping[str, Array], repair: Repair) -> tuple[Terms, Mask]:
+    """The balance after its repair, in the rows where a column that was added is known and that then have a say."""
     coefficients, columns, constant = dict(terms.coefficients), dict(terms.columns), terms.constant
     if repair.factors:
         coefficients = {name: c * repair.factors.get(name, 1.0) for name, c in coefficients.items()}
@@ -242,18 +270,21 @@ def repaired(terms: Terms, others: Mapping[str, Array], repair: Repair) -> Terms
         columns[repair.column] = others[repair.column]
     coefficients = {name: c for name, c in coefficients.items() if c}
     z = sum((c * columns[name] for name, c in coefficients.items()), np.full(len(terms.residual), constant))
-    known = np.isfinite(z)
-    columns = {name: columns[name][known] for name in coefficients}
-    return Terms(coefficients, constant, columns, z[known], terms.rounding, terms.unit)
+    kept = np.isfinite(z)
+    kept[kept] = settled(z[kept], terms.gross)
+    columns = {name: columns[name][kept] for name in coefficients}
+    return Terms(coefficients, constant, columns, z[kept], terms.rounding, terms.unit), kept
 
 
 def _repair(change: _Change, terms: Terms, others: Mapping[str, Array]) -> Repair:
     """The change as it acts on all rows, in words."""
-    plan = Repair(change.kind, change.column, change.factor, "", typical(terms.residual), 0.0, "", change.factors)
-    new = repaired(terms, others, plan)
-    equation, after = format_equation(new.coefficients, new.constant), typical(new.residual)
-    sizes = f"residual {quantity(plan.before, terms.unit)} → {quantity(after, change.unit or terms.unit)}"
-    return replace(plan, equation=equation, after=after, message=f"{_advice(change, terms.unit)}: {sizes}")
+    plan = Repair(change.kind, change.column, change.factor, "", 0.0, 0.0, "", change.factors)
+    new, kept = repaired(terms, others, plan)
+    equation = format_equation(new.coefficients, new.constant)
+    before, after = typical(terms.residual[kept]), typical(new.residual)
+    sizes = f"residual {quantity(before, terms.unit)} → {quantity(after, change.unit or terms.unit)}"
+    message = f"{_advice(change, terms.unit)}: {sizes}"
+    return replace(plan, equation=equation, before=before, after=after, message=message)
 
 
 def _advice(change: _Change, unit: str | None) -> str:

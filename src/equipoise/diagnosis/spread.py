@@ -74,7 +74,8 @@ def gross(residual: Array, size: float, rounding: Array | float = 0.0) -> Mask:
 def fitted_step(residual: Array, direction: Array) -> float:
     """The step a that makes the typical size of `residual + a * direction` small, by trimmed least squares.
 
-    The first fit does without the largest 2 % of residuals and of directions, later ones without what they leave over.
+    The first fit does without the largest 2 % of residuals and of directions, later ones without what they leave over,
+    and without what stands out from it.
 
     Example:
         >>> direction = np.arange(1.0, 101.0)
@@ -88,7 +89,8 @@ def fitted_step(residual: Array, direction: Array) -> float:
         if not 0 < square < math.inf:
             return 0.0
         step = -float(residual[kept] @ along) / square
-        kept = _kept(residual + step * direction)
+        after = residual + step * direction
+        kept = _kept(after) & ~gross(after, size=0.0)
     return step
 
 
