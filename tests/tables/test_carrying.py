@@ -34,6 +34,13 @@ def test_numbers_with_a_decimal_comma_are_carried_over_with_a_point(tmp_path, ta
 
 
 @pytest.mark.parametrize("name", [*TEXTS, "t.parquet"])
+def test_a_text_is_carried_over_as_it_stands_also_where_its_column_holds_numbers(tmp_path, table, name):
+    source = table('a;note\n1,5;3,4\n2,5;7,5\n3,5;1.926\n4,5;"1,5;x"\n', "source.csv")
+    (piece,) = chunks(carried(source, tmp_path / name), text=True)
+    assert piece["note"].tolist() == ["3,4", "7,5", "1.926", "1,5;x"]
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "t.parquet"])
 def test_separators_of_thousands_do_not_become_decimals(tmp_path, table, name):
     source = table("n;a;day\n1.926;1.000,5;12.03\n947;-2,5;24.12\n12.004;3;\n", "source.csv")
     again = read(carried(source, tmp_path / name))

@@ -72,12 +72,16 @@ class Content:
         return "Int64" if self.number and not self.fraction else "float64"
 
 
+def _is_number_or_missing(cell: str) -> bool:
+    return cell in MISSING or re.fullmatch(NUMBER, cell) is not None
+
+
 class Carrier:
     """Carries the columns of a table over into another file, piece by piece.
 
-    What was stored in Parquet stays as it was. Cells of a text table go into another one as they stand, but for numbers
-    with a decimal comma, which get a point, so that a file has one decimal sign. Into Parquet, a column goes as whole
-    numbers, numbers or text, whichever loses nothing: all of the table is looked through before.
+    What was stored in Parquet stays as it was. Columns of a text table go into another one as they stand, but for those
+    of numbers with a decimal comma, which get a point, so that a file has one decimal sign. Into Parquet, a column goes
+    as whole numbers, numbers or text, whichever loses nothing. All of the table is looked through before.
 
     Args:
         source: The table that is read.
@@ -118,6 +122,16 @@ class Carrier:
                     found[str(name)] |= Content.of(self._plain(column))
         return {name: content.kind for name, content in found.items()}
 
+    @cached_property
+    def texts(self) -> set[str]:
+        """The columns that hold something else than numbers."""
+        found: set[str] = set()
+        for piece in chunks(self.source, text=True):
+            for name, column in piece.items():
+                if name not in found and not all(map(_is_number_or_missing, self._plain(column))):
+                    found.add(str(name))
+        return found
+
     def _plain(self, column: pd.Series) -> list[str]:
         return self.notation.plain([cell.strip() for cell in column], str(column.name))
 
@@ -125,7 +139,7 @@ class Carrier:
         pairs = list(zip(column, self._plain(column), strict=True))
         if any("?" in plain and says_nothing(cell.strip(), ".") for cell, plain in pairs):
             self.doubtful.add(str(column.name))
-        return [plain if re.fullmatch(NUMBER, plain) else cell for cell, plain in pairs]
+        return column.tolist() if column.name in self.texts else [plain for _, plain in pairs]
 
     def _stored(self, column: pd.Series) -> Any:
         kind = self.kinds[str(column.name)]
