@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.tables import TableError, chunks, numbers, read
-from equipoise.tables.cells import resemble_numbers
+from equipoise.tables import TableError, cells, chunks, numbers, read
+from equipoise.tables.cells import floats, resemble_numbers
 
 
 def numbers_of(path, columns, missing_ok=False, rows=2):
@@ -66,6 +66,16 @@ def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows)
     with pytest.raises(TableError) as caught:
         numbers_of(table(text), ["Voltage [V]"], rows=rows)
     assert str(caught.value).startswith(f"Column 'Voltage [V]' must hold numbers, but got {got} of 'cell.csv'.")
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2047, 4097, 9998, 9999])
+def test_the_first_cell_that_is_no_number_is_found_without_looking_at_each_alone(monkeypatch, bad):
+    looks = []
+    monkeypatch.setattr(cells, "floats", lambda *some: looks.append(some) or floats(*some))
+    frame = pd.DataFrame({"a": ["1.5"] * bad + ["x"] + ["y", "2"] * 5000}, dtype=object)
+    with pytest.raises(TableError, match=f"'a' must hold numbers, but got 'x' in row {bad + 1} of"):
+        numbers(frame, ["a"], "nowhere.csv", missing_ok=True)
+    assert len(looks) < 20
 
 
 @pytest.mark.parametrize(

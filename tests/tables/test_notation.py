@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from equipoise.tables import notation as module
 from equipoise.tables.notation import Notation
 
 COUNT, SWAPPED = itertools.count(), str.maketrans(",.", ".,")
@@ -56,6 +57,13 @@ def test_whole_numbers_come_back_from_a_german_export(tmp_path, numbers):
 )
 def test_columns_with_separators_of_thousands_are_found(table, text, grouped):
     assert Notation.of(table(text)).grouped == grouped
+
+
+def test_a_file_is_asked_once_for_all_cells_of_a_column(table, monkeypatch):
+    notation, asked = Notation.of(table("n;x\n1.926;0,5\n947;1\n")), []
+    monkeypatch.setattr(module, "_grouped", lambda *file: asked.append(file) or {"n"})
+    assert notation.plain(["1.926", "2.004", "947"] * 100, "n") == ["1926", "2004", "947"] * 100
+    assert len(asked) == 1
 
 
 def test_the_last_row_has_its_say_as_the_first_has(table):

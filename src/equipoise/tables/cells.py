@@ -111,8 +111,7 @@ def _checked(column: pd.Series, path: Path, notation: Notation, missing_ok: bool
     try:
         values = floats(column, notation)
     except ValueError:
-        bad = next(i for i in range(len(column)) if not _is_number(column.iloc[i : i + 1], notation))
-        raise _not_a_number(column, bad, path, notation) from None
+        raise _not_a_number(column, _first_bad(column, notation), path, notation) from None
     if (absurd := is_absurd(values)).any():
         place = int(absurd.argmax())
         raise (_too_large if np.isfinite(values[place]) else _not_a_number)(column, place, path, notation)
@@ -124,9 +123,18 @@ def _checked(column: pd.Series, path: Path, notation: Notation, missing_ok: bool
     return values
 
 
-def _is_number(cell: pd.Series, notation: Notation) -> bool:
+def _first_bad(column: pd.Series, notation: Notation) -> int:
+    """The first cell that is no number, found by halves: up to `end` there is one, and none up to `start`."""
+    start, end = 0, len(column)
+    while end - start > 1:
+        middle = (start + end) // 2
+        start, end = (middle, end) if _are_numbers(column.iloc[start:middle], notation) else (start, middle)
+    return start
+
+
+def _are_numbers(column: pd.Series, notation: Notation) -> bool:
     with suppress(ValueError):
-        return len(floats(cell, notation)) == 1
+        return len(floats(column, notation)) == len(column)
     return False
 
 

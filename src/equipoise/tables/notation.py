@@ -59,16 +59,19 @@ class Notation:
 
     def plain(self, cells: Sequence[str], column: str) -> list[str]:
         """Cells of a column with a decimal point and without separators; with a ? where a sign may be either."""
-        sign = self.thousands
-        texts = [self._ungrouped(cell, column) if sign in cell else cell for cell in cells]
+        texts = self._ungrouped(cells, column) if any(self.thousands in cell for cell in cells) else list(cells)
         if self.undecided:
             texts = [text.replace(self.decimal, "?") if says_nothing(text, self.decimal) else text for text in texts]
         return [text.replace(".", "?").replace(",", ".") for text in texts] if self.decimal == "," else texts
 
-    def _ungrouped(self, cell: str, column: str) -> str:
-        sign = self.thousands
-        sure = separates_thousands(cell, sign) or (says_nothing(cell, sign) and column in self.grouped)
-        return cell.replace(sign, "") if sure else cell
+    def _ungrouped(self, cells: Sequence[str], column: str) -> list[str]:
+        sign, grouped = self.thousands, column in self.grouped
+        return [
+            cell.replace(sign, "")
+            if sign in cell and (separates_thousands(cell, sign) or (grouped and says_nothing(cell, sign)))
+            else cell
+            for cell in cells
+        ]
 
 
 @lru_cache(maxsize=16)
