@@ -30,6 +30,19 @@ def test_the_rows_that_were_spoiled_are_the_rows_that_are_left_out(noise, factor
     assert left_out(table) == set(range(20))
 
 
+@pytest.mark.parametrize("n", [200, 1000])
+@pytest.mark.parametrize("share", [0.05, 0.07, 0.15])
+def test_a_meter_that_shows_zero_in_many_rows_is_seen_although_zero_is_not_far_off(n, share):
+    """Zero is 3.5 standard deviations from the mean of a uniform variable between 1 and 3, which is 2."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        a, b = rng.uniform(1, 3, (2, n))
+        table = np.column_stack([a, b, a + b]) + 0.01 * rng.standard_normal((n, 3))
+        spoiled = rng.permutation(n)[: int(share * n)]
+        table[spoiled, seed % 3] = 0.0
+        assert left_out(table) == set(spoiled.tolist()), seed
+
+
 def test_a_stuck_meter_is_seen_wherever_its_value_differs_from_what_the_balances_say():
     table = plant(noise=0.001)
     true = table[:20, 1].copy()

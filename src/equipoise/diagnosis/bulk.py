@@ -9,9 +9,14 @@ found in turns, as in least trimmed squares:
 3. Rows that stand out in one of them are left out, and the components are found again, until the same rows stand out.
 4. The same is done with rows as they are: what happens in few rows only, such as a purge, may be a term of a balance,
    and shrunk rows do not show it. This counts if it leaves out fewer rows and finds as much.
+5. A meter that shows 0 in more than a few per cent of the rows is not far off and tilts the components, so that its
+   rows do not stand out. So the same is done once more from the four fifths of the rows that vary least along the
+   components, again found in turns. This counts if what it finds varies less by half, and no more than noise does:
+   heavy tails of unrelated columns can be trimmed until something varies somewhat less.
 
 Where no component varies little there is no balance, and no row is gross. At most a fifth of the rows may be gross:
-more than that are no errors, but the data. With fewer than 5 rows for each column some component of unrelated columns
+more than that are no errors, but the data. All of them are found where one balance is broken; where several are, by
+different rows, up to 7 % of the rows, and often a tenth. With fewer than 5 rows for each column some component of unrelated columns
 varies little by chance (the smallest variance of many is `(1 − sqrt(p / n))²`), so that nothing is left out.
 """
 
@@ -25,8 +30,10 @@ from equipoise.diagnosis.spread import MOST_GROSS, NEGLIGIBLE, Mask, gross, midd
 Array = NDArray[np.float64]
 REACH = 3.0  # robust standard deviations beyond which a row is shrunk to begin with
 LITTLE = 0.5  # standard deviation of a component, beside that of unrelated columns, up to which it may be a balance
+NOISE = 0.1  # the same up to which trimmed rows are believed; the noise of sums that are found, `LARGEST_SIGNED`
 FEWEST_PER_COLUMN = 5  # rows
 _MOST_STEPS = 10
+_TRIMMINGS = 6
 
 
 def bulk(sample: Array) -> Mask:
@@ -45,9 +52,11 @@ def bulk(sample: Array) -> Mask:
     if len(sample) < FEWEST_PER_COLUMN * sample.shape[1]:
         return everything
     z = _standardized(sample)
-    found = _concentrated(z, np.square(REACH / np.maximum(np.abs(z).max(axis=1), REACH)))
+    shrunk = np.square(REACH / np.maximum(np.abs(z).max(axis=1), REACH))
+    found = _concentrated(z, shrunk)
     if found.broken.any():
         found = _better(found, _concentrated(z, np.ones(len(z))))
+    found = _much_finer(found, _concentrated(z, _trimmed(z, shrunk)))
     return ~found.broken if found.broken.mean() <= MOST_GROSS else everything
 
 
@@ -57,6 +66,11 @@ class _Split:
 
     broken: Mask
     spreads: Array
+
+    @property
+    def fineness(self) -> float:
+        """How little the components vary, all together, in logarithms; one that is missing does not add to it."""
+        return float(-np.log(np.clip(self.spreads / LITTLE, NEGLIGIBLE, 1.0)).sum())
 
 
 def _concentrated(z: Array, weights: Array) -> _Split:
@@ -80,17 +94,35 @@ def _better(one: _Split, other: _Split) -> _Split:
     return other if sizes[1] < sizes[0] + np.log(2) else one
 
 
+def _much_finer(one: _Split, trimmed: _Split) -> _Split:
+    """The split of trimmed rows if its components vary less by half, and one of them no more than noise."""
+    noise = trimmed.spreads[:1] <= NOISE
+    good = noise.any() and trimmed.broken.mean() <= MOST_GROSS
+    return trimmed if good and trimmed.fineness > one.fineness + np.log(2) else one
+
+
+def _trimmed(z: Array, weights: Array) -> Array:
+    """Weights of 1 for the four fifths of the rows that are nearest to each other along what varies little, else 0."""
+    for _ in range(_TRIMMINGS):
+        residuals = z @ _hardly_varying(z, weights, fewest=1)
+        off = residuals - weights @ residuals / weights.sum()
+        var = weights @ np.square(off) / weights.sum()
+        distance = (np.square(off) / np.where(var > 0, var, 1.0)).max(axis=1)
+        weights = (distance <= np.quantile(distance, 1 - MOST_GROSS)).astype(float)
+    return weights
+
+
 def _standardized(sample: Array) -> Array:
     """Columns minus their medians, by their robust standard deviations; by the plain ones where most values are one."""
     centre, spread = middle(sample)
     return (sample - centre) / np.where(spread > 0, spread, sample.std(axis=0))
 
 
-def _hardly_varying(z: Array, weights: Array) -> Array:
-    """Components of the weighted rows that vary little, in coefficients of the columns, shape `(p, k)`."""
+def _hardly_varying(z: Array, weights: Array, fewest: int = 0) -> Array:
+    """Components of the weighted rows that vary little, in coefficients of the columns, `(p, k)`, `k ≥ fewest`."""
     centred = z - weights @ z / weights.sum()
     cov = (weights[:, None] * centred).T @ centred / weights.sum()
     std = np.sqrt(np.diagonal(cov))
     std = np.where(std > 0, std, np.inf)  # a column that does not vary any more is in no balance
     var, components = np.linalg.eigh(cov / np.outer(std, std))
-    return components[:, var <= LITTLE**2] / std[:, None]
+    return components[:, : max(int((var <= LITTLE**2).sum()), fewest)] / std[:, None]
