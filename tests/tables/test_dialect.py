@@ -92,6 +92,10 @@ def test_titles_above_the_header_are_passed_over(table, above, delimiter):
         ("a\nAnn\nBob;jr\nEve\n", ["a"]),
         ("a\n" * 30 + "b;c\n1;2\n", ["a"]),
         (",a,\n0,1.5,\n1,2.5,\n", ["", "a", ""]),
+        (",value\na,NA\nb,NA\nc0,0.0\nc1,0.5\n", ["", "value"]),  # an index of names
+        (",value\na,x\nb,y\nc0,0.0\n", ["", "value"]),
+        ("Plant A\n,value\na,x\nb,y\nc0,0.0\n", ["", "value"]),
+        (",value,\na,NA,x\nb,NA,y\nc0,0.0,z\n", ["", "value", ""]),
     ],
 )
 def test_what_may_be_the_header_is_no_title(table, text, head):

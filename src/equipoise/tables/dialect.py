@@ -149,11 +149,14 @@ def _checked_titles(lines: list[str], delimiter: str, path: Path) -> int:
 
 
 def _titles(records: list[list[str]]) -> int:
-    """How many lines of a single text stand above a line of several that has no number either: the header."""
+    """How many lines of a single text stand above a line of several that has no number either: the header.
+
+    A first cell without a name is that of an index, as pandas writes it, and a name beside it no title.
+    """
     for n_above, (record, below) in enumerate(pairwise(records[: _MOST_TITLES + 2])):
-        if any(_NUMBER.fullmatch(cell.strip()) for cell in record):
+        if _holds_data(record):
             break
-        if _n_texts(record) > 1:
+        if _n_texts(record) > 1 or _begins_with_index(record):
             return n_above if len(below) == len(record) else 0
     return 0
 
@@ -162,11 +165,20 @@ def _n_texts(record: list[str]) -> int:
     return sum(map(bool, map(str.strip, record)))
 
 
+def _holds_data(record: list[str]) -> bool:
+    cells = [cell.strip() for cell in record]
+    return any(_NUMBER.fullmatch(cell) or (cell and cell in MISSING) for cell in cells)
+
+
+def _begins_with_index(head: list[str]) -> bool:
+    return not head[0].strip() and len(head) > 1 and all(map(str.strip, head[1:]))
+
+
 def _check_names(records: list[list[str]], path: Path) -> None:
     """Raise if most columns have no name, and a line below, still above all numbers, has more of them."""
     head = records[0]
     for record in records[1:_MOST_TITLES]:
-        if any(_NUMBER.fullmatch(cell.strip()) for cell in record):
+        if _holds_data(record) or _begins_with_index(head):
             return
         if 2 * _n_texts(head) <= len(head) == len(record) and _n_texts(record) > _n_texts(head):
             got = f"{_n_texts(head)} names, {quoted_list(list(filter(None, head)))}, for {len(head)} columns"
