@@ -80,6 +80,20 @@ def test_balances_that_share_a_column_are_found_without_their_combinations():
     assert sorted(equations(table, list("abcdef"))) == ["a = b + c", "f = a + d + e"]
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.002])
+def test_balances_that_lie_inside_others_leave_none_of_these_out(noise):
+    """b = 2 a, c = 3 a and d = a + b + e are three independent balances."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        a, e, x = rng.uniform(1, 3, (3, 300))
+        clean = np.column_stack([a, 2 * a, 3 * a, 3 * a + e, e, x])
+        found = propose(clean + noise * rng.standard_normal(clean.shape), list("abcdex"))
+        rows = np.array([[each.coefficients.get(name, 0.0) for name in "abcdex"] for each in found])
+        assert rows.shape == (3, 6)
+        assert np.linalg.matrix_rank(rows) == 3
+        np.testing.assert_allclose(clean @ rows.T, 0, atol=1e-12)
+
+
 def test_exact_balances_come_first_although_they_are_longer():
     table = two_balances()
     table[:, 4] = table[:, 3] + table[:, 5] + table[:, 6]

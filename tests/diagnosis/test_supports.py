@@ -15,6 +15,7 @@ from equipoise.diagnosis.supports import (
     Unknown,
     affordable_terms,
     fitted_sums,
+    follows,
     incomplete,
     is_known,
     left_over,
@@ -146,7 +147,10 @@ def test_what_follows_from_others_is_known():
     ab, bc, ac = (Combination(s, (1.0, -1.0), 0.01) for s in ((0, 1), (1, 2), (0, 2)))
     assert is_known(ac, [ab, bc], std)
     assert not is_known(ac, [ab], std)
-    assert is_known(Combination((0, 1, 3), (1.0, -1.0, 1.0), 0.01), [ab], std)  # it contains a support
+    longer = Combination((0, 1, 3), (1.0, -1.0, 1.0), 0.01)
+    assert is_known(longer, [ab], std)  # it contains a support
+    assert follows(ac, [ab, bc], std)
+    assert not follows(longer, [ab], std)
 
 
 def test_an_exact_balance_does_not_follow_from_noisy_ones():

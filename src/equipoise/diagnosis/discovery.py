@@ -39,6 +39,7 @@ from equipoise.diagnosis.supports import (
     Unknown,
     affordable_terms,
     fitted_sums,
+    follows,
     incomplete,
     is_known,
     left_over,
@@ -272,7 +273,7 @@ def _independent(found: list[Combination], sample: Array) -> list[Combination]:
     moments = Moments.of(sample)
     found = [each for each in found if not incomplete(each, found, np.diagonal(moments.cov))]
     for each in sorted(found, key=lambda one: (not one.exact, moments.length(one), one.rank())):
-        if not is_known(each, chosen, sample.std(axis=0)):
+        if not follows(each, chosen, sample.std(axis=0)):
             chosen.append(each)
     return chosen
 

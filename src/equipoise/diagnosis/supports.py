@@ -108,15 +108,23 @@ class Unknown:
 
 def is_known(each: Combination, found: list[Combination], std: Array) -> bool:
     """Whether a combination follows from those that are as exact as it is, or contains the support of one of them."""
-    better = [one for one in found if one.exact or not each.exact]
-    if any(set(one.support) <= set(each.support) for one in better):
-        return True
+    better = _as_exact(each, found)
+    return any(set(one.support) <= set(each.support) for one in better) or follows(each, found, std)
+
+
+def follows(each: Combination, found: list[Combination], std: Array) -> bool:
+    """Whether a combination is one of those that are as exact as it is, or of their sums."""
+    better = _as_exact(each, found)
     if not better:
         return False
     rows = np.array([one.spread_out(len(std)) * std for one in [each, *better]])
     own, *others = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     weights = np.linalg.lstsq(np.array(others).T, own, rcond=1e-6)[0]
     return float(np.linalg.norm(own - np.array(others).T @ weights)) < IMPLIED
+
+
+def _as_exact(each: Combination, found: list[Combination]) -> list[Combination]:
+    return [one for one in found if one.exact or not each.exact]
 
 
 def incomplete(each: Combination, found: list[Combination], var: Array) -> bool:
