@@ -20,7 +20,7 @@ def test_constants_and_numbers_that_were_not_rounded_have_no_step(values):
 
 def summed(digits, n=500, seed=0):
     """Terms of total = 2 a + b, each rounded, and their residual."""
-    a, b = np.random.default_rng(seed).uniform(1, 3, (2, n))
+    a, b = np.random.default_rng(seed).uniform(1, 30, (2, n))
     columns = [(2 * a + b).round(digits), a.round(digits), b.round(digits)]
     terms = list(zip([1.0, -2.0, -1.0], columns, strict=True))
     return terms, sum(c * column for c, column in terms)
@@ -46,6 +46,24 @@ def test_few_errors_of_whole_numbers_are_no_rounding():
     a, b = rng.integers(0, 50, (2, 500)).astype(float)
     error = np.where(np.arange(500) < 5, 1.0, 0.0)
     assert written_rounding([(1.0, a + b + error), (-1.0, a), (-1.0, b)], error) == 0.0
+
+
+def test_counts_that_miss_by_much_of_what_they_vary_by_are_not_rounded():
+    """Three numbers in whole steps are off by 1.5 at most: a fifth of what the terms vary by when that is 7.5."""
+    rng = np.random.default_rng(0)
+    error = rng.integers(-1, 2, 3000).astype(float)
+    for most, expected in ((3, 0.0), (10, 0.0), (14, 1.5)):
+        a, b = rng.integers(0, most + 1, (2, 3000)).astype(float)
+        terms = [(1.0, a + b + error), (-1.0, a), (-1.0, b)]
+        assert (np.hypot.reduce([column.std() for _, column in terms]) > 7.5) == (expected > 0)
+        assert written_rounding(terms, error) == pytest.approx(expected, rel=1e-5)
+
+
+def test_whole_percentages_are_rounded():
+    shares = (100 * np.random.default_rng(0).dirichlet([3, 4, 5], 300)).round()
+    missing = shares.sum(axis=1) - 100
+    assert set(missing) == {-1, 0, 1}
+    assert written_rounding([(1.0, column) for column in shares.T], missing) == pytest.approx(1.5, rel=1e-5)
 
 
 def test_residuals_larger_than_rounding_are_none():

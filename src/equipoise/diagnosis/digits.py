@@ -1,6 +1,11 @@
 """How finely numbers were written, and whether a residual is nothing but the rounding of its numbers.
 
 A sum of k numbers that were all rounded to steps of h is off by k h / 2 at most, and by h sqrt(k / 12) typically.
+
+Counts look like rounded numbers, but are exact. Where rounding could add up to more than a fifth of what the terms
+vary by, it would excuse almost any numbers, and is not believed: a balance that closes no better than a fifth of its
+terms is none either (see `balances`). Of three whole numbers that is so when their terms together vary by less than
+7.5: counts up to 10 do, most percentages do not.
 """
 
 import math
@@ -9,12 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.spread import thinned
+from equipoise.diagnosis.spread import centred, thinned, typical
 
 Array = NDArray[np.float64]
 MOST_DIGITS = 9
 MOSTLY = 0.75  # of the residuals must be within what rounding can do
 ALIKE = 0.5  # of the typical size of rounding that a residual has at least; fewer are errors of exact numbers
+LARGEST_ROUNDING = 0.2  # share of what the terms vary by that rounding may add up to
 _ROWS = 1000
 _WHOLE = 1e-6  # distance from a whole number that is none
 _LARGEST = 1e12  # beyond it too little of a float is left after the point
@@ -59,6 +65,9 @@ def written_rounding(terms: Sequence[tuple[float, Array]], residual: Array) -> f
     if not steps:
         return 0.0
     most, usual = len(steps) * min(steps) / 2, min(steps) * math.sqrt(len(steps) / 12)
+    spreads = (c * typical(centred(column[thinned(len(column))])) for c, column in terms)
+    if most > LARGEST_ROUNDING * math.hypot(*spreads):
+        return 0.0
     most *= 1 + _WHOLE
     within = residual[np.abs(residual) <= most]
     alike = len(within) >= MOSTLY * len(residual) and float(within.std()) >= ALIKE * usual
