@@ -32,5 +32,6 @@ def test_the_largest_come_first_with_their_place_and_their_share():
     z, magnitude, rows = np.array([1.0, -5.0, 3.0, 0.5]), np.array([10.0, 10.0, 30.0, 0.0]), np.array([2, 4, 6, 9])
     found = largest(z, magnitude, rows, np.arange(4), 2)
     assert [(row.row, row.residual, row.relative) for row in found] == [(4, -5.0, -0.5), (6, 3.0, pytest.approx(0.1))]
+    assert largest(np.zeros(4), magnitude, rows, np.arange(4), 2) == ()
     (last,) = largest(z, magnitude, rows, np.array([3]), 2)
     assert (last.row, last.relative) == (9, 0.0)

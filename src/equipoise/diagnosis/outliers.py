@@ -41,7 +41,7 @@ def settled(residual: Array, rounding: float) -> Mask:
 
 
 def largest(residual: Array, magnitude: Array, rows: Rows, which: Rows, most: int) -> tuple[OutlyingRow, ...]:
-    """The largest residuals among some rows, largest first.
+    """The largest residuals among some rows, largest first; none that are zero.
 
     Args:
         residual, magnitude: Of a balance, and the sum of its terms' sizes, shape `(n,)`.
@@ -49,6 +49,7 @@ def largest(residual: Array, magnitude: Array, rows: Rows, which: Rows, most: in
         which: Positions among these n.
         most: How many to list.
     """
+    which = which[residual[which] != 0]
     if len(which) > most:
         which = which[np.argpartition(np.abs(residual[which]), len(which) - most)[-most:]]
     which = which[np.argsort(-np.abs(residual[which]), kind="stable")]
