@@ -91,6 +91,9 @@ def test_a_single_column_is_taken_for_a_wrong_delimiter(folder):
     (folder / "cell.csv").write_text("a b\n1 2\n")
     with pytest.raises(TableError, match=r"'cell.csv' must have several columns, but got 'a b' alone. Separate its"):
         rows.header_of(folder / "cell.csv")
+    (folder / "cell.csv").write_text("Spectra\ntime;400;500\n0,5;0,25;0\n")
+    with pytest.raises(TableError, match=r"got 'Spectra' alone\. .* Delete a title above their names, if any\."):
+        rows.header_of(folder / "cell.csv")
 
 
 @pytest.mark.parametrize(

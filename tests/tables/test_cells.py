@@ -68,6 +68,33 @@ def test_what_is_no_number_is_named_with_column_and_line(table, text, got, rows)
     assert str(caught.value).startswith(f"Column 'Voltage [V]' must hold numbers, but got {got} of 'cell.csv'.")
 
 
+@pytest.mark.parametrize("rows", [2, 100])
+def test_a_line_of_units_below_the_header_is_told(table, rows):
+    path = table("u,total,note\n-,kW,\n0.5,12,x\n1.5,13,y\n")
+    for column, got in (("u", "-"), ("total", "kW")):
+        advice = "Put units into the names of columns, and delete the line"
+        with pytest.raises(TableError, match=rf"'{column}' .* got '{got}' in line 2 of 'cell\.csv'\. {advice}"):
+            numbers_of(path, [column], rows=rows)
+    for text in ("u,total\n1,kW\n2,3\n", "u,total\n-,kW\nx,3\n"):
+        with pytest.raises(TableError, match=r"got 'kW' in line 2 of .* Correct it"):
+            numbers_of(table(text), ["total"], rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("a;b\n1'273.00;1.5\n", "without separators of thousands, and decimals with a point"),
+        ("a;b\n1\u202f273,00;1,5\n", "without separators of thousands, and decimals with a comma"),
+        ("a;b\n1\u00a0273\u00a0000;1,5\n", "without separators of thousands, and decimals with a comma"),
+        ("a,b\n\u22121273.00,1\n", r"Write the minus sign as a hyphen: -1273\.00"),
+        ('a,b\n"1273,00","0,086"\n', "decimals with a point, or save the table with semicolons"),
+    ],
+)
+def test_the_advice_fits_what_was_written(table, text, advice):
+    with pytest.raises(TableError, match=f"'a' must hold numbers, but got .* in line 2 .*{advice}"):
+        numbers_of(table(text), ["a"])
+
+
 @pytest.mark.parametrize("bad", [0, 1, 2047, 4097, 9998, 9999])
 def test_the_first_cell_that_is_no_number_is_found_without_looking_at_each_alone(monkeypatch, bad):
     looks = []
@@ -177,8 +204,9 @@ def test_a_missing_cell_is_named_where_none_may_be(table):
 
 def test_a_column_without_any_number_is_named(table):
     path = table("a,b\n,1\nNA,2\n")
-    with pytest.raises(TableError, match="'a' must hold a number in every row, but got none in any row"):
+    with pytest.raises(TableError, match="'a' must hold a number in every row, but got none in any row") as caught:
         numbers_of(path, ["a"])
+    assert type(caught.value) is TableError  # and no MissingError: no row is left if such rows are left out
     assert np.isnan(numbers_of(path, ["a"], missing_ok=True)).all()
 
 
@@ -189,7 +217,7 @@ def test_the_closest_name_is_suggested_for_a_column_that_is_not_there(table):
 
 
 def test_a_table_of_one_column_is_asked_for_its_delimiter(table):
-    with pytest.raises(TableError, match=r"none called 'a'.*one column only: is its delimiter a comma"):
+    with pytest.raises(TableError, match=r"none called 'a'.*one column only: is its delimiter .* no title above"):
         numbers_of(table("a:b:c\n1:2:3\n"), ["a"])
 
 

@@ -43,7 +43,8 @@ def header_of(path: Path) -> tuple[str, ...]:
     names = tables.header(path)
     if len(names) == 1:
         rule = f"'{path.name}' must have several columns, but got {names[0]!r} alone"
-        raise tables.TableError(f"{rule}. Separate its columns by comma, semicolon, tab or |.")
+        advice = "Separate its columns by comma, semicolon, tab or |. Delete a title above their names, if any"
+        raise tables.TableError(f"{rule}. {advice}.")
     return names
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from equipoise.equations import did_you_mean
 from equipoise.frames import bound_of, is_absurd
-from equipoise.tables.dialect import MISSING, NUMBER
+from equipoise.tables.dialect import MISSING, NUMBER, dialect_of
 from equipoise.tables.files import DoubtError, MissingError, PathLike, TableError
 from equipoise.tables.notation import Notation
 from equipoise.tables.places import in_words
@@ -25,6 +26,8 @@ MOSTLY = 0.5
 _AROUND = re.compile(  # < 0.1, 5%, 12 kW, 1'000; but not 01.03 or 2026-03-01
     r"[^\w+\-.,]{0,3}(?!0[0-9])[+-]?[0-9][0-9.,'\s]*(?:[eE][+-]?[0-9]+)?(?P<unit>[^0-9]{0,12})"
 )
+_SPACED = r"[+-]?[0-9]{1,3}(?:['’\s][0-9]{3})+(?:[.,][0-9]*)?"  # 1'000, also with spaces of any kind
+_MINUS = r"[−–](?P<size>[0-9].*)"  # signs that print well
 _NAN_FOR: dict[str, str] = dict.fromkeys(MISSING, "nan")
 
 
@@ -46,7 +49,12 @@ def numbers(frame: pd.DataFrame, columns: Sequence[str], path: PathLike, *, miss
     chosen, notation = select(columns, tuple(frame.columns), path), Notation.of(path)
     values = np.empty((len(frame), len(chosen)))
     for j, name in enumerate(chosen):
-        values[:, j] = _checked(frame.loc[:, name], path, notation, missing_ok)  # type: ignore[arg-type]
+        column: Any = frame.loc[:, name]
+        try:
+            values[:, j] = _checked(column, path, notation, missing_ok)
+        except TableError:
+            _refuse_units(frame, column, path, notation)
+            raise
     return values
 
 
@@ -65,10 +73,8 @@ def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) ->
     for name in columns or ():
         if name not in names:
             rule = f"'{path.name}' must have the columns asked for, but got none called {name!r}."
-            lonely = (
-                " It has one column only: is its delimiter a comma, semicolon, tab or |?" if len(names) == 1 else ""
-            )
-            raise TableError(f"{rule} {did_you_mean(name, names)}{lonely}")
+            lonely = " It has one column only: is its delimiter a comma, semicolon, tab or |, and no title above?"
+            raise TableError(f"{rule} {did_you_mean(name, names)}{lonely if len(names) == 1 else ''}")
     return names if columns is None else tuple(columns)
 
 
@@ -119,7 +125,8 @@ def _checked(column: pd.Series, path: Path, notation: Notation, missing_ok: bool
         where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
         rule, others = f"Column {column.name!r} must hold a number in every row", int(missing.sum()) - 1
         more = f", nor in {others} more below" if others and not missing.all() else ""
-        raise MissingError(f"{rule}, but got none {where} of '{path.name}'{more}. Fill it in, or drop it.")
+        kind = TableError if where == "in any row" else MissingError  # no row could be left out
+        raise kind(f"{rule}, but got none {where} of '{path.name}'{more}. Fill it in, or drop it.")
     return values
 
 
@@ -136,6 +143,21 @@ def _are_numbers(column: pd.Series, notation: Notation) -> bool:
     with suppress(ValueError):
         return len(floats(column, notation)) == len(column)
     return False
+
+
+def _refuse_units(frame: pd.DataFrame, column: pd.Series, path: Path, notation: Notation) -> None:
+    """Raise if the first row of a table holds units: no numbers in several columns that hold numbers below."""
+    if len(frame) < 2 or frame.index[0] != 0 or not _is_below_unit(column, notation):
+        return
+    if sum(_is_below_unit(frame.iloc[:, j], notation) for j in range(frame.shape[1])) > 1:
+        got = f"{column.iloc[0]!r} {_place(column, 0, path)} of '{path.name}'"
+        rule = f"Column {column.name!r} must hold numbers, but got {got}"
+        raise TableError(f"{rule}. Put units into the names of columns, and delete the line.")
+
+
+def _is_below_unit(column: pd.Series, notation: Notation) -> bool:
+    first = column.iloc[:1]
+    return not _are_numbers(first, notation) and _are_numbers(column.iloc[1:], notation)
 
 
 def _not_a_number(column: pd.Series, position: int, path: Path, notation: Notation) -> TableError:
@@ -176,11 +198,21 @@ def _advice(cell: str, notation: Notation) -> str:
         return f"Is it {whole}{part} or {whole}{notation.decimal}{part}? {plainly}"
     if separates_thousands(cell, notation.decimal):
         return plainly
+    if re.fullmatch(_SPACED, cell):
+        return plainly
+    if found := re.fullmatch(_MINUS, cell):
+        return f"Write the minus sign as a hyphen: -{found['size']}."
+    if "," in cell and notation.decimal == "." and _is_delimited_by_commas(notation) and re.fullmatch(NUMBER, cell):
+        return "Write decimals with a point, or save the table with semicolons: decimal commas need another delimiter."
     if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
         return f"Write decimals with a {sign} in all of the file."
     if (found := _AROUND.fullmatch(cell)) and (unit := found["unit"].strip()):
         return f"Write numbers alone, and their unit into the column's name: [{unit}]."
     return "Correct it; where an output was not measured, leave the cell empty."
+
+
+def _is_delimited_by_commas(notation: Notation) -> bool:
+    return notation.path is not None and dialect_of(notation.path).delimiter == ","
 
 
 def _place(column: pd.Series, position: int, path: Path) -> str:
