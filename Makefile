@@ -43,7 +43,7 @@ compare-small: $(STAMP) ## the same in miniature: few epochs, one case; the numb
 	@$(BIN)/equipoise compare few --quick --seeds 2 -o runs/compare-small
 
 test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options to pytest)
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check: lint types test ## lint, types and tests (layering and equation labels are tests)
 

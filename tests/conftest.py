@@ -28,12 +28,18 @@ settings.load_profile("equipoise")
 _HERE = Path(__file__).parent
 collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") if not path.name.startswith("test_")]
 
-_LONG = ("test_deployment.py", "test_session.py", "test_guide.py", "test_story.py")
+_LONG = ("test_session.py", "test_deployment.py", "test_fit.py", "test_guide.py", "test_story.py", "test_artifact.py")
 
 
 def pytest_collection_modifyitems(items):
-    """Files with tests that take long come first, so that in the end no worker waits for another."""
-    items.sort(key=lambda item: item.path.name not in _LONG)
+    """A file's tests stay on one worker, which has what they share and need not ask for each of them what is next.
+
+    Files that take long come first, so that in the end no worker waits for another.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
 
 
 @pytest.fixture
