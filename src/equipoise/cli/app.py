@@ -72,9 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     say_what_can_be_said()
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # torch's threads that wait leave the core to others
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads that wait leave the core to others
     try:
         with terminable():
             code = int(_commands()(arguments, prog_name="equipoise", standalone_mode=False) or 0)
