@@ -11,7 +11,7 @@ from benchmarks.results import Result
 from benchmarks.timing import race
 from equipoise.blocks import LOG_2PI
 from equipoise.gaussian import DiagonalGaussian
-from equipoise.gradient import backward
+from equipoise.objective import Objective
 from equipoise.likelihood import Likelihood, joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
@@ -53,11 +53,11 @@ def run(quick: bool) -> Iterator[Result]:
 
 def step(model: ConstrainedBNN, rows: Rows) -> Callable[[], object]:
     """A training step of ours."""
-    optimizer = Adam([{"params": list(model.parameters()), "lr": 1e-5}])
+    optimizer, objective = Adam([{"params": list(model.parameters()), "lr": 1e-5}]), Objective(model)
     generator = torch.Generator().manual_seed(0)
 
     def call():
-        backward(model, rows, N_ROWS, generator)
+        objective.backward(rows, N_ROWS, generator)
         optimizer.step()
 
     return call

@@ -2,109 +2,34 @@
 
 import pytest
 import torch
-from handmade import variances
+from steps import APART, CASES, SHARED, assert_same, bnn, rows
 
-import equipoise as eq
 from equipoise import closed_form, gradient
 from equipoise.gradient import backward
-from equipoise.likelihood import joint, marginal
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.network import BayesianMLP
-
-APART = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)
-SHARED = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)
-NAN = float("nan")
-SENSORS = {"none": None, "learned": [NAN] * 6, "some": [0.3, NAN, NAN, 0.1, NAN, NAN]}
-
-
-def bnn(likelihood=joint, B=APART, sensor="learned", activation="silu", *, head=True, **options):
-    layer = None
-    if B is not None:
-        layer = eq.ConditioningLayer(
-            eq.LinearConstraint(B.numpy()), options.get("tolerance"), offset=options.get("offset", False)
-        )
-    rng = torch.Generator().manual_seed(0)
-    has_head = head and sensor == "learned"
-    network = BayesianMLP(2, 6, (4, 3), activation, sensor_head=has_head, prior_std=0.7, init_std=0.2, generator=rng)
-    spread = SENSORS[sensor]
-    model = ConstrainedBNN(network, layer, likelihood, None if spread is None else variances(spread))
-    for parameter in model.parameters():  # nowhere special
-        parameter.data += 0.1 * torch.randn(parameter.shape, dtype=parameter.dtype, generator=rng)
-    network.to(options.get("dtype", torch.float64))
-    return model
-
-
-def rows(dtype=torch.float64, *, missing=False, sensors=False, balances=True) -> Rows:
-    rng = torch.Generator().manual_seed(3)
-    y = torch.randn(9, 6, dtype=torch.float64, generator=rng)
-    target = torch.randn(9, 2, dtype=torch.float64, generator=rng) if balances else None
-    if missing:
-        y[2, 1] = NAN
-    given = torch.rand(9, 6, dtype=torch.float64, generator=rng) + 0.1 if sensors else None
-    return Rows(torch.randn(9, 2, generator=rng).to(dtype), y, target, given)
-
-
-def both_ways(model, batch, kl_weight=0.6, temperature=0.3):
-    """`(nll, gradients)` in closed form and by autograd."""
-    parameters = dict(model.named_parameters())
-    nll = backward(model, batch, 100, torch.Generator().manual_seed(7), kl_weight, temperature)
-    ours = {name: parameter.grad.clone() for name, parameter in parameters.items()}
-    elbo = model.negative_elbo(batch, 100, torch.Generator().manual_seed(7))
-    naive = torch.autograd.grad(elbo.per_row(kl_weight, temperature), list(parameters.values()), materialize_grads=True)
-    return (nll, ours), (elbo.nll.detach(), dict(zip(parameters, naive, strict=True)))
-
-
-def assert_same(model, batch, rtol=1e-9, atol=1e-12):
-    (nll, ours), (expected, naive) = both_ways(model, batch)
-    torch.testing.assert_close(nll, expected, rtol=rtol, atol=0.0, check_dtype=False)
-    for name in naive:
-        torch.testing.assert_close(
-            ours[name], naive[name], rtol=rtol, atol=atol, msg=lambda m, name=name: f"{name}: {m}"
-        )
-
-
-CASES = {
-    "joint, sensors with a head": {},
-    "joint, sensors without a head": {"head": False},
-    "joint, some sensors given": {"sensor": "some"},
-    "joint, no sensors": {"sensor": "none"},
-    "joint, offsets": {"offset": True},
-    "joint, one tolerance given": {"tolerance": {"balance 1": 0.3}},
-    "marginal": {"likelihood": marginal, "sensor": "none"},
-    "marginal, offsets": {"likelihood": marginal, "sensor": "none", "offset": True},
-    "marginal, sensors": {"likelihood": marginal},
-    "coupled": {"B": SHARED},
-    "coupled, no sensors": {"B": SHARED, "sensor": "none"},
-    "coupled, marginal": {"B": SHARED, "likelihood": marginal, "sensor": "none"},
-    "coupled, exact": {"B": SHARED, "tolerance": 0},
-    "exact": {"tolerance": 0},
-    "no balances": {"B": None},
-    "no balances, no sensors": {"B": None, "sensor": "none"},
-}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_that_of_autograd(case):
-    assert_same(bnn(**CASES[case]), rows(balances=CASES[case].get("B", APART) is not None))
+    assert_same(backward, bnn(**CASES[case]), rows(balances=CASES[case].get("B", APART) is not None))
 
 
 @pytest.mark.parametrize("activation", ["silu", "tanh", "relu", "gelu"])
 def test_it_is_so_for_every_activation(activation):
-    assert_same(bnn(activation=activation), rows())
+    assert_same(backward, bnn(activation=activation), rows())
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_so_where_outputs_are_missing(case):
-    assert_same(bnn(**CASES[case]), rows(missing=True, balances="no balances" not in case))
+    assert_same(backward, bnn(**CASES[case]), rows(missing=True, balances="no balances" not in case))
 
 
 def test_it_is_so_where_every_row_has_sensors_of_its_own():
-    assert_same(bnn(sensor="learned", head=False), rows(sensors=True))
-    assert_same(bnn(sensor="none"), rows(sensors=True))
+    assert_same(backward, bnn(sensor="learned", head=False), rows(sensors=True))
+    assert_same(backward, bnn(sensor="none"), rows(sensors=True))
 
 
 def test_it_is_so_in_single_precision_to_its_rounding():
-    assert_same(bnn(dtype=torch.float32), rows(torch.float32), rtol=2e-4, atol=2e-5)
+    assert_same(backward, bnn(dtype=torch.float32), rows(torch.float32), rtol=2e-4, atol=2e-5)
 
 
 NEARLY_TWICE = SHARED[:1] + torch.tensor([[0.0] * 6, [1e-5, 0.0, 0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)

@@ -6,6 +6,8 @@ import torch
 
 import references
 from equipoise.network import ACTIVATIONS, BayesianMLP
+from equipoise.propagation import split_units
+from equipoise.randomness import paired_normals
 
 
 def network(n_x=3, n_y=2, hidden=(5, 4), activation="silu", seed=0, std=None):
@@ -177,8 +179,7 @@ def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autogra
 
     def plainly() -> torch.Tensor:
         rng, h = torch.Generator().manual_seed(2), x
-        halves = [torch.randn(4, width, generator=rng) for width in net.sizes[1:]]
-        noise = [torch.cat([half, -half[:3]]).double() for half in halves]  # seven rows, opposite numbers
+        noise = split_units(paired_normals(7, net.sizes[1:], rng).double(), 7, net.sizes)
         loc, var = net.posterior.loc, net.posterior.log_std.exp() ** 2
         layers = list(zip(net._layers(loc), net._layers(var), noise, strict=True))
         for i, ((W, bias), (W_var, bias_var), xi) in enumerate(layers):

@@ -3,8 +3,10 @@
 import math
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -36,6 +38,13 @@ class BalanceOperator:
     def groups(self) -> list[BlockGroup]:
         """The coefficients of all blocks, by their size."""
         return [group.gather(self.B) for group in self.layout]
+
+    @cached_property
+    def owners(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Of every output the one balance that it is in, −1 for none, and its coefficient there; none is in two."""
+        B = self.B.numpy()
+        owner = np.where((B != 0).any(0), np.argmax(B != 0, axis=0) if len(B) else -1, -1)
+        return owner, B[owner, np.arange(B.shape[1])] if len(B) else np.zeros(B.shape[1])
 
     def apply(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """`B y`."""

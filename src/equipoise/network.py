@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.gaussian import DiagonalGaussian
-from equipoise.propagation import ACTIVATIONS, layers, propagate_draws, propagate_means
-from equipoise.randomness import paired_normal
+from equipoise.propagation import ACTIVATIONS, layers, propagate_draws, propagate_means, split_units
+from equipoise.randomness import paired_normals
 from equipoise.variational import MeanFieldGaussian
 
 LOG_VAR_BOUND = 20.0
@@ -79,7 +79,7 @@ class BayesianMLP(nn.Module):
 
         so sampling them instead of the weights gives the same expectation of the loss with less noise.
         """
-        xi, tiny = self._noise(x, generator), torch.finfo(x.dtype).tiny
+        xi, tiny = split_units(self._noise(x, generator), len(x), self.sizes), torch.finfo(x.dtype).tiny
         h, var = x, self._layers(self.posterior.std.square().clamp_min(tiny))
         for i, ((W, bias), (W_var, bias_var)) in enumerate(zip(self._layers(self.posterior.loc), var, strict=True)):
             std = torch.addmm(bias_var, h.square(), W_var).sqrt()
@@ -141,9 +141,9 @@ class BayesianMLP(nn.Module):
     def _activate(self, h: Tensor, layer: int) -> Tensor:
         return ACTIVATIONS[self.activation](h) if layer < len(self.sizes) - 2 else h
 
-    def _noise(self, x: Tensor, generator: torch.Generator | None) -> list[Tensor]:
-        """Of each row and unit, layer by layer."""
-        return [paired_normal((len(x), width), generator, x.dtype, x.device) for width in self.sizes[1:]]
+    def _noise(self, x: Tensor, generator: torch.Generator | None) -> Float[Tensor, " units"]:
+        """Of each row and unit, layer by layer, flat."""
+        return paired_normals(len(x), self.sizes[1:], generator, x.dtype, x.device)
 
     def _heads(self, h: Tensor) -> NetworkGaussian:
         mean, raw, *rest = h.split(self.n_outputs, dim=-1)

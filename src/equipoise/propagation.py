@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ _BACKWARD = {  # (gradient of the activation, its argument, its value) -> gradie
     "relu": lambda grad, a, h: torch.ops.aten.threshold_backward(grad, h, 0.0),
     "gelu": lambda grad, a, h: torch.ops.aten.gelu_backward(grad, a),
 }
+WIDEST = 256  # layer for which a single core is enough
 Pull = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -35,19 +37,32 @@ def layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Ten
     return list(zip(weights, parts[1::2], strict=True))
 
 
+def is_compiled(like: Tensor, sizes: Sequence[int], activation: str) -> bool:
+    """Whether `kernels.layers` has a network: on the processor, unless it is so wide that several threads pay."""
+    return like.device.type == "cpu" and max(sizes) <= WIDEST and activation in ("silu", "tanh", "relu")
+
+
+def split_units(flat: Float[Tensor, " units"], n: int, sizes: Sequence[int]) -> list[Tensor]:
+    """Views of a flat vector of numbers for all units of all rows: one of shape `(n, width)` for each layer."""
+    return [part.view(n, -1) for part in flat.split([n * width for width in sizes[1:]])]
+
+
 @torch.no_grad()
 def propagate_draws(
     loc: Float[Tensor, " P"],
     log_std: Float[Tensor, " P"],
     x: Float[Tensor, "n n_x"],
-    noise: Sequence[Tensor],
+    noise: Float[Tensor, " units"],
     sizes: Sequence[int],
     activation: str,
 ) -> tuple[Float[Tensor, "n n_out"], Pull]:
     """Local reparameterisation (V2): the last layer's units, and their gradient to those of `loc` and `log_std`.
 
-    `noise` has a standard normal number for each row and unit, layer by layer.
+    `noise` has a standard normal number for each row and unit, layer by layer, flat. It is used up.
     """
+    if is_compiled(x, sizes, activation):
+        return _propagate_compiled(loc, log_std, x, noise, sizes, activation)
+    noise = split_units(noise, len(x), sizes)
     var = (2.0 * log_std).exp_().clamp_min_(torch.finfo(x.dtype).tiny)
     weights = list(zip(layers(loc, sizes), layers(var, sizes), strict=True))
     act, h, saved = ACTIVATIONS[activation], x, []
@@ -87,6 +102,28 @@ def _pull_draws(
         if i > 0:
             grad = torch.mm(grad, W.T).addcmul_(h, torch.mm(of_square, W_var.T))
     return of_loc, of_var.mul_(var)
+
+
+def _propagate_compiled(
+    loc: Tensor, log_std: Tensor, x: Tensor, noise: Tensor, sizes: Sequence[int], activation: str
+) -> tuple[Tensor, Pull]:
+    """The same on the processor, all layers in one compiled call."""
+    from equipoise.kernels import layers as loops
+
+    given = np.array(sizes), loc.detach().numpy(), x.contiguous().view(-1).numpy()
+    ratios = noise.numpy()
+    var, (units, squares, slopes) = np.empty_like(given[1]), (np.empty_like(ratios) for _ in range(3))
+    kind, spread = loops.ACTIVATIONS[activation], log_std.detach().numpy()
+    loops.forward(given[0], kind, given[1], spread, given[2], ratios, var, units, squares, slopes)
+
+    def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
+        of_loc, of_log_std = torch.empty_like(loc), torch.empty_like(loc)
+        into = of_loc.numpy(), of_log_std.numpy()
+        loops.backward(*given[:2], var, given[2], units, squares, slopes, ratios, grad.view(-1).numpy(), *into)
+        return of_loc, of_log_std
+
+    last = units[units.size - len(x) * sizes[-1] :].reshape(len(x), sizes[-1])
+    return torch.from_numpy(last), pull
 
 
 @torch.no_grad()

@@ -88,6 +88,11 @@ class LogNormalVariance(nn.Module):
         """Posterior standard deviation of `ρ`."""
         return self.log_std.exp()
 
+    @property
+    def is_positive(self) -> bool:
+        """Whether all variances are above 0: those that are learned always are."""
+        return bool((self.learned | (self.fixed > 0)).all())
+
     def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
         """The variances for given `ρ` (fixed ones stay as they are)."""
         return torch.where(self.learned, rho.exp() + self.floor, self.fixed)

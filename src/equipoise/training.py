@@ -26,8 +26,8 @@ from tqdm.auto import tqdm
 
 from equipoise.checkpoint import Checkpoint, TrainingError
 from equipoise.distributed import ALONE, Group, current
-from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
+from equipoise.objective import Objective
 from equipoise.optimizer import Adam, clip_norm
 from equipoise.plan import PHASES, TrainingPlan, cosine, one_cycle
 from equipoise.randomness import BatchGenerator
@@ -118,6 +118,7 @@ class _Run:
         self.group = group
         self.progress = _Progress()
         self.optimizer = self._new_optimizer()
+        self.objective = Objective(model)
 
     def state(self) -> dict:
         """All that is needed to continue."""
@@ -219,7 +220,7 @@ class _Run:
         loss, weight = batch.y.new_zeros(()), len(batch) / generator.total
         if len(batch):
             weights = self._kl_weight(fraction), self.plan.temperature
-            loss = backward(self.model, batch, len(self.rows), generator, *weights)
+            loss = self.objective.backward(batch, len(self.rows), generator, *weights)
         return self.group.sum_gradients(self._trained, loss, weight)
 
     def _kl_weight(self, fraction: float) -> float:

@@ -1,0 +1,123 @@
+"""A whole training step but for the optimiser: what `equipoise.gradient` does operator by operator, in one call."""
+
+import numpy as np
+
+from equipoise.kernels import densities, layers, spreads
+from equipoise.kernels.compilation import compiled, inlined
+from equipoise.kernels.normals import fill_paired
+
+
+@compiled
+def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weights, of_network, of_tolerance, of_sensor):
+    """The batch's `−log p(y)` per row, and the gradient of the negative ELBO per row (E1, E2).
+
+    Args:
+        keys: Random bits for the noise of the network, the tolerances and the sensors.
+        batch: How many rows the whole batch has, and which of them the first one here is.
+        network: Widths of all layers; number of the activation; largest logarithms of variances and of sensor factors;
+            `loc` and `log_std`; precision of the prior.
+        tolerance, sensor: Posteriors as `spreads.draw_log_normal` takes them, of nothing where there is none.
+        balances: Of each output its balance and its coefficient there; whether the joint density (L2) is meant.
+        rows: Inputs, flat; outputs; targets; sensor variances, of no rows where none are given.
+        weights: Of the divergences in the loss: the network's, and those of tolerances and sensors.
+        of_network, of_tolerance, of_sensor: Gradients of `loc` and `log_std`, filled.
+    """
+    sizes, activation, bounds, loc, log_std, precision = network
+    x, y, target, given = rows
+    n, n_y = y.shape
+
+    ratios = _noise(keys[0], batch, n, sizes[1:], loc)
+    var, units, squares, slopes = np.empty_like(loc), *_like(ratios)
+    layers.forward(sizes, activation, loc, log_std, x, ratios, var, units, squares, slopes)
+    said = np.empty((sizes[-1] // n_y, n, n_y))
+    said_slopes = np.empty_like(said[1:])
+    spreads.heads(units[units.size - n * sizes[-1] :].reshape(n, sizes[-1]), bounds, said, said_slopes)
+
+    tol_noise, tol_growth, tol_var = _draw(keys[1], batch, n, tolerance)
+    omega_noise, omega_growth, omega = _draw(keys[2], batch, n, sensor)
+    w = _sensor_var(omega, sensor, said, given, n_y)
+    of_said, of_tol_var, of_w = np.empty_like(said), np.empty_like(tol_var), np.empty((n, n_y))
+    nll = _nll(balances, said, target, tol_var, y, w, of_said, of_tol_var, of_w)
+
+    _pull_sensor_var(omega, sensor, said, given, of_w, of_said)
+    spreads.pull_log_normal(of_tol_var, tol_growth, tol_noise, tolerance, weights[1], of_tolerance)
+    spreads.pull_log_normal(of_w, omega_growth, omega_noise, sensor, weights[1], of_sensor)
+    of_units = np.empty(n * sizes[-1], loc.dtype)
+    spreads.pull_heads(of_said, said_slopes, of_units.reshape(n, sizes[-1]))
+    of_loc, of_log_std = of_network
+    layers.backward(sizes, loc, var, x, units, squares, slopes, ratios, of_units, of_loc, of_log_std)
+    layers.add_divergence(of_loc, of_log_std, loc, log_std, weights[0], precision)
+    return nll
+
+
+@inlined
+def _like(array):
+    return np.empty_like(array), np.empty_like(array), np.empty_like(array)
+
+
+@inlined
+def _noise(key, batch, n, widths, like):
+    """Those that `randomness.paired_normals` gives for some rows of a batch, flat."""
+    total, first = batch
+    noise, end = np.empty(n * widths.sum(), like.dtype), 0
+    for stream in range(widths.size):
+        width = widths[stream]
+        whole = np.empty(total * width, np.float32)
+        fill_paired(key, stream, whole, (total + 1) // 2 * width)
+        noise[end : end + n * width] = whole[first * width : (first + n) * width]
+        end += n * width
+    return noise
+
+
+@inlined
+def _draw(key, batch, n, posterior):
+    """Noise, derivatives and values of tolerances or sensors, a draw for each row."""
+    k = posterior[0].size
+    noise = _noise(key, batch, n, np.array([k]), posterior[0]).reshape(n, k)
+    growth, value = np.empty_like(noise), np.empty_like(noise)
+    spreads.draw_log_normal(posterior, noise, growth, value)
+    return noise, growth, value
+
+
+@inlined
+def _sensor_var(omega, sensor, said, given, n_y):
+    """`w`: given with the rows, or `ω κ(x)` where it is learned and `ω` elsewhere (V4), or 0 without sensors."""
+    n, learned = omega.shape[0], sensor[3]
+    if given.shape[0]:
+        return given
+    w = np.zeros((n, n_y))
+    for i in range(n):
+        for j in range(omega.shape[1]):
+            w[i, j] = omega[i, j] * said[2, i, j] if learned[j] and said.shape[0] > 2 else omega[i, j]
+    return w
+
+
+@inlined
+def _pull_sensor_var(omega, sensor, said, given, of_w, of_said):
+    """Gradients of `κ` and, in place of that of `w`, of `ω`."""
+    learned = sensor[3]
+    if said.shape[0] > 2:
+        of_said[2] = 0.0
+    for i in range(of_w.shape[0]):
+        for j in range(omega.shape[1]):
+            if given.shape[0]:
+                of_w[i, j] = 0.0
+            elif learned[j] and said.shape[0] > 2:
+                of_said[2, i, j] = of_w[i, j] * omega[i, j]
+                of_w[i, j] *= said[2, i, j]
+
+
+@inlined
+def _nll(balances, said, target, tol_var, y, w, of_said, of_tol_var, of_w):
+    owner, coefficient, joint = balances
+    n, of_target, grad = y.shape[0], np.empty_like(target), -1.0 / y.shape[0]
+    of_mean, of_var = of_said[0], of_said[1]
+    if joint:
+        total = densities.joint(
+            owner, coefficient, said[0], said[1], target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
+        )
+    else:
+        total = densities.marginal(
+            owner, coefficient, said[0], said[1], target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
+        )
+    return -total / n

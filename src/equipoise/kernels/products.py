@@ -1,0 +1,148 @@
+"""Matrix products of the sizes of these networks, in whatever vectors the processor has.
+
+General libraries are made for large matrices: at 512 rows and 64 units they take two to three times as long, and every
+call of them costs as much as a small product. Here tiles of the result stay in registers while a block of the inner
+axis goes by. The tile is written in the compiler's own language, since no loop of Python's makes one.
+"""
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from equipoise.kernels.compilation import compiled, inlined
+
+_FEATURES = llvm.get_host_cpu_features()
+_VECTOR = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx") else 16  # bytes
+_ROWS = 4 if _VECTOR == 32 else 8  # of a tile; such processors have half as many registers
+_INNER = 256  # of the inner axis at a time, so that what tiles read again stays in the fastest cache
+_WORD, _INDEX = ir.IntType(64), ir.IntType(32)
+
+
+def _tile(n_rows: int, n_vectors: int, size: int):
+    """A function for compiled code that adds `A B` to a tile of `C`, `n_rows` × `n_vectors` of `size` bytes each.
+
+    All three are flat arrays: it gets where they begin, and their steps from row to row and along the inner axis.
+    """
+
+    @intrinsic
+    def add_tile(typingctx, C, c_start, c_row, A, a_start, a_row, a_inner, B, b_start, b_inner, n_inner):
+        word = types.intp
+        signature = types.void(C, word, word, A, word, word, word, B, word, word, word)
+
+        def generate(context, builder, signature, args):
+            C, c_start, c_row, A, a_start, a_row, a_inner, B, b_start, b_inner, n_inner = args
+            number = context.get_value_type(C_type := signature.args[0].dtype)
+            vector = ir.VectorType(number, max(1, size * 8 // C_type.bitwidth))
+            C, A, B = (
+                builder.gep(context.make_array(kind)(context, builder, array).data, [start])
+                for kind, array, start in ((signature.args[i], args[i], args[i + 1]) for i in (0, 3, 7))
+            )
+            rows = [builder.gep(A, [builder.mul(a_row, _WORD(r))]) for r in range(n_rows)]
+            sums = _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors)
+            for r, row in enumerate(sums):
+                start = builder.gep(C, [builder.mul(c_row, _WORD(r))])
+                for v, found in enumerate(row):
+                    into = _vector_at(builder, vector, start, v)
+                    builder.store(builder.fadd(builder.load(into, align=4), found), into, align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return add_tile
+
+
+def _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> list[list]:
+    """The loop over the inner axis: `Σ_k A_rk B_k` for every row and vector of the tile, left in registers."""
+    name = f"llvm.fma.v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
+    fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
+    before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    k = builder.phi(_WORD)
+    sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in rows]
+    start, along = builder.gep(B, [builder.mul(k, b_inner)]), builder.mul(k, a_inner)
+    right = [builder.load(_vector_at(builder, vector, start, v), align=4) for v in range(n_vectors)]
+    lefts = [_everywhere(builder, vector, builder.load(builder.gep(row, [along]))) for row in rows]
+    new = [
+        [builder.call(fma, [left, b, total]) for b, total in zip(right, row, strict=True)]
+        for left, row in zip(lefts, sums, strict=True)
+    ]
+    following = builder.add(k, _WORD(1))
+    zero = ir.Constant(vector, [0.0] * vector.count)
+    for phi, first, then in [(k, _WORD(0), following)] + [
+        (phi, zero, value) for row, values in zip(sums, new, strict=True) for phi, value in zip(row, values, strict=True)
+    ]:
+        phi.add_incoming(first, before)
+        phi.add_incoming(then, loop)
+    builder.cbranch(builder.icmp_signed("<", following, n_inner), loop, after)
+    builder.position_at_end(after)
+    return new
+
+
+def _vector_at(builder, vector, start, v):
+    return builder.bitcast(builder.gep(start, [_WORD(v * vector.count)]), vector.as_pointer())
+
+
+def _everywhere(builder, vector, value):
+    """A vector of one number."""
+    nothing = ir.Constant(vector, ir.Undefined)
+    one = builder.insert_element(nothing, value, _INDEX(0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_INDEX, vector.count), [0] * vector.count))
+
+
+def _columns(n_vectors: int, size: int):
+    """A function for compiled code that adds `A B` to some columns of `C`, by tiles and then row by row."""
+    tile, row = _tile(_ROWS, n_vectors, size), _tile(1, n_vectors, size)
+
+    @inlined
+    def add(C, column, n_columns, A, a_row, a_inner, B, start, n_rows, n_inner):
+        b = start * n_columns + column
+        tiled = n_rows - n_rows % _ROWS
+        for i in range(0, tiled, _ROWS):
+            c, a = i * n_columns + column, i * a_row + start * a_inner
+            tile(C, c, n_columns, A, a, a_row, a_inner, B, b, n_columns, n_inner)
+        for i in range(tiled, n_rows):
+            c, a = i * n_columns + column, i * a_row + start * a_inner
+            row(C, c, n_columns, A, a, a_row, a_inner, B, b, n_columns, n_inner)
+
+    return add
+
+
+_add_two, _add_vector, _add_half = _columns(2, _VECTOR), _columns(1, _VECTOR), _columns(1, _VECTOR // 2)
+_add_fourth, _add_number = _columns(1, _VECTOR // 4), _columns(1, 1)
+
+
+@compiled
+def multiply(C, A, a_row, a_inner, B, n_rows, n_inner, n_columns):
+    """`C = A B`, flat arrays.
+
+    Args:
+        C: Filled, `n_rows` × `n_columns`, row by row.
+        A: `n_rows` × `n_inner`.
+        a_row, a_inner: Its steps from row to row and along the inner axis: `(n_inner, 1)`, or `(1, n_rows)` for a
+            matrix that is there as its transpose.
+        B: `n_inner` × `n_columns`, row by row.
+    """
+    C[:] = 0
+    lanes = _VECTOR // C.itemsize
+    for start in range(0, n_inner, _INNER):
+        inner, column = min(_INNER, n_inner - start), 0
+        while column < n_columns:
+            left = n_columns - column
+            if left >= 2 * lanes:
+                _add_two(C, column, n_columns, A, a_row, a_inner, B, start, n_rows, inner)
+                column += 2 * lanes
+            elif left >= lanes:
+                _add_vector(C, column, n_columns, A, a_row, a_inner, B, start, n_rows, inner)
+                column += lanes
+            elif left >= lanes // 2 > 1:
+                _add_half(C, column, n_columns, A, a_row, a_inner, B, start, n_rows, inner)
+                column += lanes // 2
+            elif left >= lanes // 4 > 1:
+                _add_fourth(C, column, n_columns, A, a_row, a_inner, B, start, n_rows, inner)
+                column += lanes // 4
+            else:
+                _add_number(C, column, n_columns, A, a_row, a_inner, B, start, n_rows, inner)
+                column += 1

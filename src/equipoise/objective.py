@@ -1,0 +1,114 @@
+"""The training objective of one model, made ready for many steps."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equipoise.blocks import BalanceOperator
+from equipoise.gradient import backward
+from equipoise.likelihood import joint, marginal
+from equipoise.model import ConstrainedBNN, Rows
+from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND
+from equipoise.propagation import is_compiled
+from equipoise.randomness import BatchGenerator, random_keys
+from equipoise.tolerance import LogNormalVariance
+
+
+class Objective:
+    """`gradient.backward` of a model, by compiled code where there is some for it.
+
+    There is where a model is on the processor, no two of its balances share an output, none has an offset, and its
+    likelihood is one of the library's. It holds on to the memory of the model's parameters, so make a new one when a
+    model was moved.
+
+    Args:
+        model: Whose parameters get gradients.
+    """
+
+    def __init__(self, model: ConstrainedBNN):
+        self.model = model
+        self._compiled = _Compiled(model) if _Compiled.serves(model) else None
+
+    def backward(
+        self,
+        rows: Rows,
+        n_rows: int,
+        generator: torch.Generator | None = None,
+        kl_weight: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Tensor:
+        """Leave gradients in every `.grad`, and give the batch's negative log likelihood per row, as
+        `gradient.backward` does."""
+        if self._compiled is not None and self._compiled.takes(rows):
+            return self._compiled.backward(rows, generator, temperature * kl_weight / n_rows, kl_weight / n_rows)
+        return backward(self.model, rows, n_rows, generator, kl_weight, temperature)
+
+
+class _Compiled:
+    """A model as `kernels.objective` takes it."""
+
+    def __init__(self, model: ConstrainedBNN):
+        from equipoise.kernels import objective
+
+        network, layer, sensor, n_y = model.network, model.conditioning, model.sensor, model.network.n_outputs
+        q, tolerance = network.posterior, None if layer is None else layer.tolerance
+        B = torch.zeros(0, n_y, dtype=torch.float64) if layer is None else layer.B.double()
+        self._negative_elbo, self._n_balances, self._n_outputs = objective.negative_elbo, len(B), n_y
+        self._exact = tolerance is not None and not tolerance.is_positive
+        self._noisy = sensor is not None and sensor.is_positive
+        self._posteriors = [part for part in (q, tolerance, sensor) if part is not None]
+        self._drawn = [0, *(i for i, part in ((1, tolerance), (2, sensor)) if part is not None)]
+        kind, bounds = objective.layers.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
+        self._given = (
+            (np.array(network.sizes), kind, bounds, *_arrays(q.loc, q.log_std), q.prior_std**-2),
+            _posterior(tolerance),
+            _posterior(sensor),
+            (*BalanceOperator(B, None if len(B) else []).owners, model.likelihood is joint),
+        )
+
+    @staticmethod
+    def serves(model: ConstrainedBNN) -> bool:
+        """Whether there is compiled code for the model."""
+        layer, network = model.conditioning, model.network
+        plain = layer is None or (not layer.coupled and layer.offset is None and layer.B.ndim == 2)
+        own = type(model).condition is ConstrainedBNN.condition and model.likelihood in (joint, marginal)
+        return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
+
+    def takes(self, rows: Rows) -> bool:
+        """Whether there is for these rows: exact balances need noise, or the density is one on a subspace."""
+        targets = 0 if rows.target is None else rows.target.shape[-1]
+        noisy = self._noisy if rows.sensor_var is None else bool((rows.sensor_var > 0).all())
+        return targets == self._n_balances and rows.y.dtype == torch.float64 and (noisy or not self._exact)
+
+    def backward(self, rows: Rows, generator: torch.Generator | None, network_weight: float, weight: float) -> Tensor:
+        """As `Objective.backward`, with the weights of the network's divergence and of the others."""
+        n, keys = len(rows), np.zeros(3, np.int64)
+        keys[self._drawn] = random_keys(len(self._drawn), generator)
+        shared = isinstance(generator, BatchGenerator)
+        batch = (generator.total, generator.rows.start) if shared else (n, 0)
+        x = rows.x.contiguous().view(-1)
+        target = rows.y.new_empty(n, 0) if rows.target is None else rows.target
+        w = rows.y.new_empty(0, self._n_outputs) if rows.sensor_var is None else rows.sensor_var
+        data = _arrays(x, rows.y.contiguous(), target.contiguous(), w.contiguous())
+        for part in self._posteriors:
+            part.loc.grad, part.log_std.grad = torch.empty_like(part.loc), torch.empty_like(part.loc)
+        into = [_NOTHING] * 3
+        for i, part in zip(self._drawn, self._posteriors, strict=True):
+            into[i] = _arrays(part.loc.grad, part.log_std.grad)
+        return torch.tensor(
+            self._negative_elbo(keys, batch, *self._given, data, (network_weight, weight), *into), dtype=torch.float64
+        )
+
+
+def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
+    return tuple(tensor.detach().numpy() for tensor in tensors)
+
+
+def _posterior(q: LogNormalVariance | None) -> tuple[np.ndarray, ...]:
+    """As `kernels.spreads.draw_log_normal` takes it; of nothing, without any."""
+    if q is None:
+        q = LogNormalVariance(*torch.empty(3, 0))
+    return _arrays(q.loc, q.log_std, q.floor, q.learned, q.fixed, q.prior_mean, q.prior_std)
+
+
+_NOTHING = _arrays(*torch.empty(2, 0, dtype=torch.float64))
