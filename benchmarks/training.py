@@ -11,10 +11,10 @@ from benchmarks.results import Result
 from benchmarks.timing import race
 from equipoise.blocks import LOG_2PI
 from equipoise.gaussian import DiagonalGaussian
-from equipoise.objective import Objective
 from equipoise.likelihood import Likelihood, joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
+from equipoise.objective import Objective
 from equipoise.optimizer import Adam
 from equipoise.scaling import Standardizer
 

@@ -8,7 +8,7 @@ from equipoise.constraints import LinearConstraint
 from equipoise.gradient import backward
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import BayesianMLP
-from equipoise.randomness import BatchGenerator, paired_normal
+from equipoise.randomness import BatchGenerator, paired_normal, paired_normals, random_keys
 
 
 def generator_of(rows, total, seed=3):
@@ -32,8 +32,24 @@ def test_rows_have_the_numbers_of_the_whole_batch_draw_after_draw(rows, dtype):
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 6])
 def test_the_second_half_of_a_batch_has_the_opposite_numbers_of_the_first(n):
     found, half = paired_normal((n, 3), torch.Generator().manual_seed(3)), (n + 1) // 2
-    assert torch.equal(found[:half], torch.randn(half, 3, generator=torch.Generator().manual_seed(3)))
+    assert len(found.unique()) == 2 * 3 * half - (3 if n % 2 else 0)
     assert torch.equal(found[half:], -found[: n - half])
+
+
+def test_numbers_of_several_widths_are_those_of_one_width_after_the_other():
+    """Other numbers than one by one, since they share a key; the same whichever rows are asked for."""
+    whole = paired_normals(7, (5, 1, 4), torch.Generator().manual_seed(3))
+    parts = [part.view(7, -1) for part in whole.split([35, 7, 28])]
+    assert all(torch.equal(part[4:], -part[:3]) for part in parts)
+    assert len(whole.abs().unique()) == 4 * (5 + 1 + 4)
+    some = paired_normals(3, (5, 1, 4), generator_of(slice(2, 5), 7))
+    assert torch.equal(some, torch.cat([part[2:5].flatten() for part in parts]))
+
+
+def test_keys_one_by_one_are_those_drawn_together():
+    """A compiled step draws those of all its parts at once."""
+    one, all_of_them = (torch.Generator().manual_seed(3) for _ in range(2))
+    assert [random_keys(1, one)[0] for _ in range(3)] == random_keys(3, all_of_them)
 
 
 def test_rows_of_a_half_and_columns_are_independent_standard_normals():

@@ -84,6 +84,7 @@ def _density(
     y = rows.y
     mean, var = said.mean.to(y.dtype), said.var.to(y.dtype)
     closed = {joint: closed_form.joint, marginal: closed_form.marginal}.get(model.likelihood)
+    closed = closed if model.conditions_by_definition else None
     found = None
     if model.conditioning is None or target is None or r is None:
         none = y.new_zeros(len(y), 0)

@@ -126,6 +126,11 @@ class ConstrainedBNN(nn.Module):
         self.sensor = sensor
         self.register_buffer("rounding", rounding)
 
+    @property
+    def conditions_by_definition(self) -> bool:
+        """Whether `condition` is that of this class, so that what follows from C1–C4 in closed form holds."""
+        return type(self).condition is ConstrainedBNN.condition
+
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
     ) -> DiagonalGaussian | ConditionedGaussian:

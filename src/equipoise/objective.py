@@ -71,7 +71,7 @@ class _Compiled:
         """Whether there is compiled code for the model."""
         layer, network = model.conditioning, model.network
         plain = layer is None or (not layer.coupled and layer.offset is None and layer.B.ndim == 2)
-        own = type(model).condition is ConstrainedBNN.condition and model.likelihood in (joint, marginal)
+        own = model.conditions_by_definition and model.likelihood in (joint, marginal)
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
     def takes(self, rows: Rows) -> bool:
@@ -90,11 +90,10 @@ class _Compiled:
         target = rows.y.new_empty(n, 0) if rows.target is None else rows.target
         w = rows.y.new_empty(0, self._n_outputs) if rows.sensor_var is None else rows.sensor_var
         data = _arrays(x, rows.y.contiguous(), target.contiguous(), w.contiguous())
-        for part in self._posteriors:
-            part.loc.grad, part.log_std.grad = torch.empty_like(part.loc), torch.empty_like(part.loc)
         into = [_NOTHING] * 3
         for i, part in zip(self._drawn, self._posteriors, strict=True):
-            into[i] = _arrays(part.loc.grad, part.log_std.grad)
+            part.loc.grad, part.log_std.grad = of = torch.empty_like(part.loc), torch.empty_like(part.loc)
+            into[i] = _arrays(*of)
         return torch.tensor(
             self._negative_elbo(keys, batch, *self._given, data, (network_weight, weight), *into), dtype=torch.float64
         )

@@ -62,18 +62,18 @@ def propagate_draws(
     """
     if is_compiled(x, sizes, activation):
         return _propagate_compiled(loc, log_std, x, noise, sizes, activation)
-    noise = split_units(noise, len(x), sizes)
+    xi = split_units(noise, len(x), sizes)
     var = (2.0 * log_std).exp_().clamp_min_(torch.finfo(x.dtype).tiny)
     weights = list(zip(layers(loc, sizes), layers(var, sizes), strict=True))
     act, h, saved = ACTIVATIONS[activation], x, []
     for i, ((W, bias), (W_var, bias_var)) in enumerate(weights):
         square = h.square()
         std = torch.addmm(bias_var, square, W_var).sqrt_()
-        a = torch.addmm(bias, h, W).addcmul_(std, noise[i])
+        a = torch.addmm(bias, h, W).addcmul_(std, xi[i])
         saved.append((h, square, std, a))
         h = act(a) if i < len(weights) - 1 else a
 
-    return h, partial(_pull_draws, loc, var, noise, weights, saved, sizes, activation)
+    return h, partial(_pull_draws, loc, var, xi, weights, saved, sizes, activation)
 
 
 @torch.no_grad()

@@ -44,7 +44,7 @@ def paired_normal(
 
     Example:
         >>> paired_normal((4, 1), torch.Generator().manual_seed(0)).flatten()
-        tensor([ 1.5410, -0.2934, -1.5410,  0.2934])
+        tensor([ 0.3098,  0.7479, -0.3098, -0.7479])
     """
     return paired_normals(shape[0], shape[1:], generator, dtype, device).view(tuple(shape))
 
@@ -57,11 +57,10 @@ def paired_normals(
     device: torch.device | None = None,
 ) -> Float[Tensor, " numbers"]:
     """Such numbers for several widths, those of shape `(n, width)` one after the other, flat."""
-    shared = isinstance(generator, BatchGenerator)
-    total = generator.total if shared else n
+    total = generator.total if isinstance(generator, BatchGenerator) else n
     make = _on_processor if device is None or device.type == "cpu" else partial(_on, device)
     whole = make(total, widths, generator)
-    if shared and n < total:
+    if isinstance(generator, BatchGenerator) and n < total:
         parts = zip(whole.split([total * width for width in widths]), widths, strict=True)
         whole = torch.cat([part.view(total, width)[generator.rows].reshape(-1) for part, width in parts])
     return whole.to(dtype)

@@ -81,7 +81,7 @@ class DisjointTerms:
             sensors: Whether it is also asked for the noise of learned sensors.
         """
         layer, weights = model.conditioning, model.network.posterior.loc
-        if type(model).condition is not ConstrainedBNN.condition or (layer is not None and layer.coupled):
+        if not model.conditions_by_definition or (layer is not None and layer.coupled):
             return None
         work = torch.float32 if weights.device.type == "mps" else torch.float64  # Apple's GPU has no float64
         B = weights.new_zeros(0, model.network.n_outputs) if layer is None else layer.B

@@ -8,7 +8,7 @@ from equipoise.kernels.normals import fill_paired
 
 
 @compiled
-def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weights, of_network, of_tolerance, of_sensor):
+def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weights, of_network, of_tol, of_sensor):
     """The batch's `−log p(y)` per row, and the gradient of the negative ELBO per row (E1, E2).
 
     Args:
@@ -20,7 +20,7 @@ def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weigh
         balances: Of each output its balance and its coefficient there; whether the joint density (L2) is meant.
         rows: Inputs, flat; outputs; targets; sensor variances, of no rows where none are given.
         weights: Of the divergences in the loss: the network's, and those of tolerances and sensors.
-        of_network, of_tolerance, of_sensor: Gradients of `loc` and `log_std`, filled.
+        of_network, of_tol, of_sensor: Gradients of `loc` and `log_std`, filled.
     """
     sizes, activation, bounds, loc, log_std, precision = network
     x, y, target, given = rows
@@ -40,7 +40,7 @@ def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weigh
     nll = _nll(balances, said, target, tol_var, y, w, of_said, of_tol_var, of_w)
 
     _pull_sensor_var(omega, sensor, said, given, of_w, of_said)
-    spreads.pull_log_normal(of_tol_var, tol_growth, tol_noise, tolerance, weights[1], of_tolerance)
+    spreads.pull_log_normal(of_tol_var, tol_growth, tol_noise, tolerance, weights[1], of_tol)
     spreads.pull_log_normal(of_w, omega_growth, omega_noise, sensor, weights[1], of_sensor)
     of_units = np.empty(n * sizes[-1], loc.dtype)
     spreads.pull_heads(of_said, said_slopes, of_units.reshape(n, sizes[-1]))
@@ -110,14 +110,7 @@ def _pull_sensor_var(omega, sensor, said, given, of_w, of_said):
 @inlined
 def _nll(balances, said, target, tol_var, y, w, of_said, of_tol_var, of_w):
     owner, coefficient, joint = balances
-    n, of_target, grad = y.shape[0], np.empty_like(target), -1.0 / y.shape[0]
-    of_mean, of_var = of_said[0], of_said[1]
-    if joint:
-        total = densities.joint(
-            owner, coefficient, said[0], said[1], target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
-        )
-    else:
-        total = densities.marginal(
-            owner, coefficient, said[0], said[1], target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
-        )
-    return -total / n
+    given = owner, coefficient, said[0], said[1], target, tol_var, y, w, -1.0 / len(y)
+    into = of_said[0], of_said[1], np.empty_like(target), of_tol_var, of_w
+    total = densities.joint(*given, *into) if joint else densities.marginal(*given, *into)
+    return -total / len(y)

@@ -5,6 +5,9 @@ call of them costs as much as a small product. Here tiles of the result stay in 
 axis goes by. The tile is written in the compiler's own language, since no loop of Python's makes one.
 """
 
+from itertools import chain, repeat
+from typing import Any
+
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
@@ -20,7 +23,7 @@ _INNER = 256  # of the inner axis at a time, so that what tiles read again stays
 _WORD, _INDEX = ir.IntType(64), ir.IntType(32)
 
 
-def _tile(n_rows: int, n_vectors: int, size: int):
+def _tile(n_rows: int, n_vectors: int, size: int) -> Any:
     """A function for compiled code that adds `A B` to a tile of `C`, `n_rows` × `n_vectors` of `size` bytes each.
 
     All three are flat arrays: it gets where they begin, and their steps from row to row and along the inner axis.
@@ -32,16 +35,13 @@ def _tile(n_rows: int, n_vectors: int, size: int):
         signature = types.void(C, word, word, A, word, word, word, B, word, word, word)
 
         def generate(context, builder, signature, args):
-            C, c_start, c_row, A, a_start, a_row, a_inner, B, b_start, b_inner, n_inner = args
-            number = context.get_value_type(C_type := signature.args[0].dtype)
-            vector = ir.VectorType(number, max(1, size * 8 // C_type.bitwidth))
-            C, A, B = (
-                builder.gep(context.make_array(kind)(context, builder, array).data, [start])
-                for kind, array, start in ((signature.args[i], args[i], args[i + 1]) for i in (0, 3, 7))
-            )
+            number = signature.args[0].dtype
+            vector = ir.VectorType(context.get_value_type(number), max(1, 8 * size // number.bitwidth))
+            memory = {i: context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 3, 7)}
+            C, A, B = (builder.gep(data, [args[i + 1]]) for i, data in memory.items())
+            c_row, a_row, a_inner, b_inner, n_inner = (args[i] for i in (2, 5, 6, 9, 10))
             rows = [builder.gep(A, [builder.mul(a_row, _WORD(r))]) for r in range(n_rows)]
-            sums = _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors)
-            for r, row in enumerate(sums):
+            for r, row in enumerate(_sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors)):
                 start = builder.gep(C, [builder.mul(c_row, _WORD(r))])
                 for v, found in enumerate(row):
                     into = _vector_at(builder, vector, start, v)
@@ -66,14 +66,12 @@ def _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> lis
     right = [builder.load(_vector_at(builder, vector, start, v), align=4) for v in range(n_vectors)]
     lefts = [_everywhere(builder, vector, builder.load(builder.gep(row, [along]))) for row in rows]
     new = [
-        [builder.call(fma, [left, b, total]) for b, total in zip(right, row, strict=True)]
+        [builder.call(fma, [left, *pair]) for pair in zip(right, row, strict=True)]
         for left, row in zip(lefts, sums, strict=True)
     ]
-    following = builder.add(k, _WORD(1))
-    zero = ir.Constant(vector, [0.0] * vector.count)
-    for phi, first, then in [(k, _WORD(0), following)] + [
-        (phi, zero, value) for row, values in zip(sums, new, strict=True) for phi, value in zip(row, values, strict=True)
-    ]:
+    following, zero = builder.add(k, _WORD(1)), ir.Constant(vector, [0.0] * vector.count)
+    totals = zip(chain(*sums), repeat(zero), chain(*new), strict=False)
+    for phi, first, then in ((k, _WORD(0), following), *totals):
         phi.add_incoming(first, before)
         phi.add_incoming(then, loop)
     builder.cbranch(builder.icmp_signed("<", following, n_inner), loop, after)
@@ -92,7 +90,7 @@ def _everywhere(builder, vector, value):
     return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_INDEX, vector.count), [0] * vector.count))
 
 
-def _columns(n_vectors: int, size: int):
+def _columns(n_vectors: int, size: int) -> Any:
     """A function for compiled code that adds `A B` to some columns of `C`, by tiles and then row by row."""
     tile, row = _tile(_ROWS, n_vectors, size), _tile(1, n_vectors, size)
 

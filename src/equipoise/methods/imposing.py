@@ -39,6 +39,11 @@ class ImposedBNN(ConstrainedBNN):
         self.meet = meet
         self.source: WeightSource | None = None
 
+    @property
+    def conditions_by_definition(self) -> bool:
+        """Unless the balances are met in a way of their own."""
+        return self.meet is None
+
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
     ) -> Gaussian:
