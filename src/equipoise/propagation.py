@@ -58,7 +58,7 @@ def propagate_draws(
 ) -> tuple[Float[Tensor, "n n_out"], Pull]:
     """Local reparameterisation (V2): the last layer's units, and their gradient to those of `loc` and `log_std`.
 
-    `noise` has a standard normal number for each row and unit, layer by layer, flat. It is used up.
+    `noise` has a standard normal number for each row and unit, layer by layer, flat.
     """
     if is_compiled(x, sizes, activation):
         return _propagate_compiled(loc, log_std, x, noise, sizes, activation)
@@ -111,10 +111,10 @@ def _propagate_compiled(
     from equipoise.kernels import layers as loops
 
     given = np.array(sizes), loc.detach().numpy(), x.contiguous().view(-1).numpy()
-    ratios = noise.numpy()
-    var, (units, squares, slopes) = np.empty_like(given[1]), (np.empty_like(ratios) for _ in range(3))
+    xi = noise.numpy()
+    var, (units, squares, slopes, ratios) = np.empty_like(given[1]), (np.empty_like(xi) for _ in range(4))
     kind, spread = loops.ACTIVATIONS[activation], log_std.detach().numpy()
-    loops.forward(given[0], kind, given[1], spread, given[2], ratios, var, units, squares, slopes)
+    loops.forward(given[0], kind, given[1], spread, given[2], xi, var, units, squares, slopes, ratios)
 
     def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
         of_loc, of_log_std = torch.empty_like(loc), torch.empty_like(loc)

@@ -36,9 +36,9 @@ def plainly(sizes, activation, loc, log_std, x, noise):
 
 
 def compiled(sizes, activation, loc, log_std, x, noise, grad):
-    sizes, ratios = np.array(sizes), noise.copy()
-    var, (units, squares, slopes) = np.empty_like(loc), (np.full_like(noise, np.nan) for _ in range(3))
-    layers.forward(sizes, layers.ACTIVATIONS[activation], loc, log_std, x, ratios, var, units, squares, slopes)
+    sizes, kind = np.array(sizes), layers.ACTIVATIONS[activation]
+    var, (units, squares, slopes, ratios) = np.empty_like(loc), (np.full_like(noise, np.nan) for _ in range(4))
+    layers.forward(sizes, kind, loc, log_std, x, noise, var, units, squares, slopes, ratios)
     of_loc, of_log_std = np.full_like(loc, np.nan), np.full_like(loc, np.nan)
     layers.backward(sizes, loc, var, x, units, squares, slopes, ratios, grad.copy(), of_loc, of_log_std)
     return units[units.size - grad.size :], of_loc, of_log_std

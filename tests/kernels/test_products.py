@@ -22,8 +22,7 @@ def test_products_of_any_shape_are_exact_to_rounding(shape, dtype, transposed):
     A, B = matrices(shape, dtype)
     n, k, m = shape
     C = np.full(n * m, np.nan, dtype)
-    given, steps = (np.ascontiguousarray(A.T).ravel(), (1, n)) if transposed else (A.ravel(), (k, 1))
-    multiply(C, given, *steps, B.ravel(), n, k, m)
+    multiply(C, np.ascontiguousarray(A.T if transposed else A).ravel(), transposed, B.ravel(), n, k, m)
     exact = A.astype(np.float128) @ B.astype(np.float128)
     bound = (k + 1) * np.finfo(dtype).eps * (abs(A).astype(float) @ abs(B).astype(float))
     assert (abs(C.reshape(n, m) - exact) <= bound).all()
@@ -32,7 +31,7 @@ def test_products_of_any_shape_are_exact_to_rounding(shape, dtype, transposed):
 def test_nothing_is_written_beside_the_result():
     A, B = matrices((9, 11, 13), np.float32)
     memory = np.full(3 * 9 * 13, 7.0, np.float32)
-    multiply(memory[117:234], A.ravel(), 11, 1, B.ravel(), 9, 11, 13)
+    multiply(memory[117:234], A.ravel(), False, B.ravel(), 9, 11, 13)
     assert (memory[:117] == 7.0).all()
     assert (memory[234:] == 7.0).all()
 
@@ -41,7 +40,7 @@ def test_long_sums_lose_no_more_digits_than_those_of_a_library():
     """A hundred thousand rows: blocks are added up, so that the error does not grow with all of them."""
     A, B = matrices((4, 100_000, 16), np.float32)
     C = np.empty(4 * 16, np.float32)
-    multiply(C, A.ravel(), 100_000, 1, B.ravel(), 4, 100_000, 16)
+    multiply(C, A.ravel(), False, B.ravel(), 4, 100_000, 16)
     exact = A.astype(float) @ B.astype(float)
     assert abs(C.reshape(4, 16) - exact).max() < 3 * abs(A @ B - exact).max() + 1e-3
 
@@ -50,5 +49,5 @@ def test_nan_stays_nan():
     A, B = matrices((9, 5, 3), np.float32)
     A[2, 1] = np.nan
     C = np.empty(27, np.float32)
-    multiply(C, A.ravel(), 5, 1, B.ravel(), 9, 5, 3)
+    multiply(C, A.ravel(), False, B.ravel(), 9, 5, 3)
     assert np.isnan(C.reshape(9, 3)).tolist() == np.isnan(A @ B).tolist()

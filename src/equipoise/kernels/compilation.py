@@ -21,3 +21,8 @@ def compiled(function: Callable) -> Callable:
 def inlined(function: Callable) -> Callable:
     """A part of such loops."""
     return njit(forceinline=True, **_OPTIONS)(function)
+
+
+def spliced(function: Callable) -> Callable:
+    """A longer part, which goes into the source of the one loop that calls it, and is compiled with it only."""
+    return njit(inline="always", **_OPTIONS)(function)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from equipoise.kernels.compilation import compiled, inlined
+from equipoise.kernels.compilation import compiled, inlined, spliced
 from equipoise.kernels.elementary import log
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -34,30 +34,24 @@ def joint(owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, o
         grad: What the gradients are multiplied by.
         of_mean, of_var, of_target, of_tol, of_w: Filled with the gradients.
     """
-    n, n_y = y.shape
-    h, share, precision, terms = np.empty((n, n_y)), np.empty((n, n_y)), np.empty((n, n_y)), np.empty((n, n_y))
-    _measure(*_flat(mean, var, y, w), h.reshape(-1), share.reshape(-1), precision.reshape(-1), terms.reshape(-1))
+    shape = y.shape
+    h, share, precision, terms = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape)
+    _measure(mean, var, y, w, h, share, precision, terms)
     # What balances say of each output, 0 where there is none: Bᵀ a, Bᵀ c, diag(Bᵀ Q⁻¹ B), diag(Bᵀ S⁻¹ B).
-    a, c, after, before = np.zeros((n, n_y)), np.zeros((n, n_y)), np.zeros((n, n_y)), np.zeros((n, n_y))
-    ratios = np.empty((n, target.shape[1]))
+    a, c, after, before = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    ratios = np.empty(target.shape)
     quadratic = _weigh_joint(
         owner, coefficient, mean, var, target, tol_var, h, share, grad, a, c, after, before, ratios, of_target, of_tol
     )
-    _pull_joint(
-        var.reshape(-1), h.reshape(-1), share.reshape(-1), precision.reshape(-1), *_flat(a, c, after, before), grad,
-        of_mean.reshape(-1), of_var.reshape(-1), of_w.reshape(-1),
-    )  # fmt: skip
-    return -0.5 * (quadratic + _sum(terms.reshape(-1)) + _sum_of_logs(ratios.reshape(-1)))
+    _pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of_var, of_w)
+    return -0.5 * (quadratic + _sum(terms) + _sum_of_logs(ratios))
 
 
-@inlined
-def _flat(a, b, c, d):
-    return a.reshape(-1), b.reshape(-1), c.reshape(-1), d.reshape(-1)
-
-
-@inlined
+@spliced
 def _measure(mean, var, y, w, h, share, precision, terms):
     """`1/d`, `w/d`, `e/d` and `e²/d + log 2πd` for `d = v + w`, `e = y − μ`; without a measurement 0, 1, 0 and 0."""
+    mean, var, y, w = mean.reshape(-1), var.reshape(-1), y.reshape(-1), w.reshape(-1)
+    h, share, precision, terms = h.reshape(-1), share.reshape(-1), precision.reshape(-1), terms.reshape(-1)
     for i in range(y.size):
         measured = y[i] == y[i]
         d = var[i] + w[i]
@@ -69,7 +63,7 @@ def _measure(mean, var, y, w, h, share, precision, terms):
         terms[i] = e * e * inverse + (log(d) + _LOG_2PI) if measured else 0.0
 
 
-@inlined
+@spliced
 def _weigh_joint(
     owner, coefficient, mean, var, target, tol_var, h, share, grad, a, c, after, before, ratios, of_target, of_tol
 ):
@@ -100,9 +94,17 @@ def _weigh_joint(
     return total
 
 
-@inlined
+@spliced
 def _pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of_var, of_w):
-    half = 0.5 * grad
+    half, var, h, share, precision = (
+        0.5 * grad,
+        var.reshape(-1),
+        h.reshape(-1),
+        share.reshape(-1),
+        precision.reshape(-1),
+    )
+    a, c, after, before = a.reshape(-1), c.reshape(-1), after.reshape(-1), before.reshape(-1)
+    of_mean, of_var, of_w = of_mean.reshape(-1), of_var.reshape(-1), of_w.reshape(-1)
     for i in range(var.size):
         of_d = half * (h[i] * h[i] - precision[i])
         of_smoothed = half * (a[i] * a[i] - after[i])
@@ -115,7 +117,7 @@ def _pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of
 @inlined
 def _sum(values):
     """In eight parts, which are added up in one vector."""
-    parts, whole = np.zeros(8), values.size - values.size % 8
+    values, parts, whole = values.reshape(-1), np.zeros(8), values.size - values.size % 8
     for i in range(0, whole, 8):
         for lane in range(8):
             parts[lane] += values[i + lane]
@@ -127,8 +129,9 @@ def _sum(values):
     return total
 
 
-@inlined
+@spliced
 def _sum_of_logs(values):
+    values = values.reshape(-1)
     for i in range(values.size):
         values[i] = log(values[i])
     return _sum(values)
@@ -137,21 +140,16 @@ def _sum_of_logs(values):
 @compiled
 def marginal(owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol, of_w):
     """The same of the paper's density (L1)."""
-    n, n_y = y.shape
     # What balances say of each output, 0 where there is none: Bᵀ c, and diag(Bᵀ S⁻¹ B).
-    step, precision = np.zeros((n, n_y)), np.zeros((n, n_y))
+    step, precision, terms = np.zeros(y.shape), np.zeros(y.shape), np.empty(y.shape)
     c, inverse = np.empty(target.shape), np.empty(target.shape)
     _weigh_marginal(owner, coefficient, mean, var, target, tol_var, c, inverse, step, precision)
-    terms = np.empty((n, n_y))
-    _move(
-        *_flat(mean, var, y, w), step.reshape(-1), precision.reshape(-1), grad,
-        terms.reshape(-1), of_mean.reshape(-1), of_w.reshape(-1),
-    )  # fmt: skip
+    _move(mean, var, y, w, step, precision, grad, terms, of_mean, of_w)
     _pull_marginal(owner, coefficient, var, c, inverse, step, precision, of_mean, of_var, of_target, of_tol, of_w)
-    return -0.5 * _sum(terms.reshape(-1))
+    return -0.5 * _sum(terms)
 
 
-@inlined
+@spliced
 def _weigh_marginal(owner, coefficient, mean, var, target, tol_var, c, inverse, step, precision):
     for i in range(target.shape[0]):
         for k in range(target.shape[1]):
@@ -170,9 +168,12 @@ def _weigh_marginal(owner, coefficient, mean, var, target, tol_var, c, inverse, 
                 step[i, j], precision[i, j] = b * c[i, k], b * b * inverse[i, k]
 
 
-@inlined
+@spliced
 def _move(mean, var, y, w, step, precision, grad, terms, of_mean, of_total):
     """Density of each output at its conditioned mean and variance, with the gradients of these two."""
+    mean, var, y, w, terms = mean.reshape(-1), var.reshape(-1), y.reshape(-1), w.reshape(-1), terms.reshape(-1)
+    step, precision = step.reshape(-1), precision.reshape(-1)
+    of_mean, of_total = of_mean.reshape(-1), of_total.reshape(-1)
     for i in range(y.size):
         measured = y[i] == y[i]
         left = 1.0 - precision[i] * var[i]
@@ -185,7 +186,7 @@ def _move(mean, var, y, w, step, precision, grad, terms, of_mean, of_total):
         of_total[i] = 0.5 * grad * (z * z - inverse) if measured else 0.0
 
 
-@inlined
+@spliced
 def _pull_marginal(owner, coefficient, var, c, inverse, step, precision, of_mean, of_var, of_target, of_tol, of_w):
     """From gradients of conditioned means and variances, in `of_mean` and `of_w`, to those of what they came from."""
     m = c.shape[1]

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from equipoise.kernels.compilation import compiled, inlined
+from equipoise.kernels.compilation import compiled, spliced
 from equipoise.kernels.elementary import exp, tanh
 from equipoise.kernels.products import multiply
 
@@ -18,7 +18,7 @@ _BLOCK = 32  # rows that are summed in the numbers of the network before they ar
 
 
 @compiled
-def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes):
+def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes, ratios):
     """Units of all layers for one draw of the weights per row, by local reparameterisation (V2).
 
     Args:
@@ -26,10 +26,11 @@ def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slop
         activation: One of `ACTIVATIONS`, by number.
         loc, log_std: Of the posterior, flat.
         x: Inputs, flat.
-        noise: Standard normal for all units; replaced by `noise / std`.
+        noise: Standard normal for all units.
         var: Filled with the variances of all weights.
         units, squares: Filled with the units of all layers after their activation, and with their squares.
         slopes: Filled with the derivatives of the activations.
+        ratios: Filled with `noise / std` of all units.
     """
     tiny = np.finfo(loc.dtype).tiny
     for i in range(loc.size):
@@ -41,27 +42,28 @@ def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slop
         fan_in, width = sizes[layer], sizes[layer + 1]
         bias, here = weight + fan_in * width, slice(start, start + n * width)
         a, a_var = units[here], squares[here]
-        multiply(a, h, fan_in, 1, loc[weight:bias], n, fan_in, width)
-        multiply(a_var, square, fan_in, 1, var[weight:bias], n, fan_in, width)
-        _draw(a, a_var, loc[bias : bias + width], var[bias : bias + width], noise[here])
+        multiply(a, h, False, loc[weight:bias], n, fan_in, width)
+        multiply(a_var, square, False, var[weight:bias], n, fan_in, width)
+        _draw(a, a_var, loc[bias : bias + width], var[bias : bias + width], noise[here], ratios[here])
         if layer < sizes.size - 2:
             _activate(activation, a, a_var, slopes[here])
         h, square, weight, start = a, a_var, bias + width, start + n * width
 
 
-@inlined
-def _draw(a, var, bias, bias_var, noise):
-    """`h M + m + √(h² V + u) ξ` and `ξ / √(h² V + u)`, in place of the products `h M` and of the noise (V2)."""
+@spliced
+def _draw(a, var, bias, bias_var, noise, ratios):
+    """`h M + m + √(h² V + u) ξ` in place of the product `h M` (V2), and `ξ / √(h² V + u)`."""
     width = bias.size
-    a, var, noise = a.reshape(-1, width), var.reshape(-1, width), noise.reshape(-1, width)
+    a, var = a.reshape(-1, width), var.reshape(-1, width)
+    noise, ratios = noise.reshape(-1, width), ratios.reshape(-1, width)
     for i in range(a.shape[0]):
         for j in range(width):
-            std, xi = math.sqrt(var[i, j] + bias_var[j]), noise[i, j]
+            std, xi = math.sqrt(var[i, j] + bias_var[j]), a.dtype.type(noise[i, j])
             a[i, j] = (a[i, j] + bias[j]) + std * xi
-            noise[i, j] = xi / std
+            ratios[i, j] = xi / std
 
 
-@inlined
+@spliced
 def _activate(activation, units, squares, slopes):
     one, zero = units.dtype.type(1), units.dtype.type(0)
     if activation == 0:
@@ -85,8 +87,7 @@ def backward(sizes, loc, var, x, units, squares, slopes, ratios, grad, of_loc, o
 
     Args:
         sizes, loc, x: As in `forward`.
-        var, units, squares, slopes: As `forward` left them.
-        ratios: What it left of the noise.
+        var, units, squares, slopes, ratios: As `forward` left them.
         grad: Gradient of the last layer's units, flat.
         of_loc, of_log_std: Filled.
     """
@@ -98,8 +99,8 @@ def backward(sizes, loc, var, x, units, squares, slopes, ratios, grad, of_loc, o
         end -= n * width
         below = end - n * fan_in
         h, square = (units[below:end], squares[below:end]) if layer else (x, x * x)
-        multiply(of_loc[first:bias], h, 1, fan_in, grad, fan_in, n, width)
-        multiply(of_log_std[first:bias], square, 1, fan_in, of_square, fan_in, n, width)
+        multiply(of_loc[first:bias], h, True, grad, fan_in, n, width)
+        multiply(of_log_std[first:bias], square, True, of_square, fan_in, n, width)
         _sum_rows(grad, of_loc[bias:weight])
         _sum_rows(of_square, of_log_std[bias:weight])
         if layer:
@@ -111,17 +112,17 @@ def backward(sizes, loc, var, x, units, squares, slopes, ratios, grad, of_loc, o
         of_log_std[i] *= var[i]
 
 
-@inlined
+@spliced
 def _through(grad, W, fan_in, n):
     """`ā Wᵀ`."""
     width = W.size // fan_in
     transposed = np.ascontiguousarray(W.reshape(fan_in, width).T).reshape(-1)
     below = np.empty(n * fan_in, grad.dtype)
-    multiply(below, grad, width, 1, transposed, n, width, fan_in)
+    multiply(below, grad, False, transposed, n, width, fan_in)
     return below
 
 
-@inlined
+@spliced
 def _pull(grad, of_square, h, slopes, ratios):
     """From gradients of a layer's activated units, and of their squares, to those of its units and variances."""
     for i in range(grad.size):
@@ -129,7 +130,7 @@ def _pull(grad, of_square, h, slopes, ratios):
         of_square[i] = grad[i] * ratios[i]
 
 
-@inlined
+@spliced
 def _sum_rows(values, out):
     """Sums over rows, that do not lose digits as rows become many."""
     width = out.size

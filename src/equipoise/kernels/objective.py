@@ -3,7 +3,7 @@
 import numpy as np
 
 from equipoise.kernels import densities, layers, spreads
-from equipoise.kernels.compilation import compiled, inlined
+from equipoise.kernels.compilation import compiled, spliced
 from equipoise.kernels.normals import fill_paired
 
 
@@ -26,9 +26,11 @@ def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weigh
     x, y, target, given = rows
     n, n_y = y.shape
 
-    ratios = _noise(keys[0], batch, n, sizes[1:], loc)
-    var, units, squares, slopes = np.empty_like(loc), *_like(ratios)
-    layers.forward(sizes, activation, loc, log_std, x, ratios, var, units, squares, slopes)
+    noise = np.empty(n * sizes[1:].sum(), np.float32)
+    fill_noise(keys[0], batch, n, sizes[1:], noise)
+    var, units, squares = np.empty_like(loc), np.empty(noise.size, loc.dtype), np.empty(noise.size, loc.dtype)
+    slopes, ratios = np.empty_like(units), np.empty_like(units)
+    layers.forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes, ratios)
     said = np.empty((sizes[-1] // n_y, n, n_y))
     said_slopes = np.empty_like(said[1:])
     spreads.heads(units[units.size - n * sizes[-1] :].reshape(n, sizes[-1]), bounds, said, said_slopes)
@@ -50,36 +52,35 @@ def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weigh
     return nll
 
 
-@inlined
-def _like(array):
-    return np.empty_like(array), np.empty_like(array), np.empty_like(array)
-
-
-@inlined
-def _noise(key, batch, n, widths, like):
-    """Those that `randomness.paired_normals` gives for some rows of a batch, flat."""
+@compiled
+def fill_noise(key, batch, n, widths, noise):
+    """Those numbers that `randomness.paired_normals` gives for some rows of a batch, flat, in single precision."""
     total, first = batch
-    noise, end = np.empty(n * widths.sum(), like.dtype), 0
+    end = 0
     for stream in range(widths.size):
         width = widths[stream]
-        whole = np.empty(total * width, np.float32)
-        fill_paired(key, stream, whole, (total + 1) // 2 * width)
-        noise[end : end + n * width] = whole[first * width : (first + n) * width]
+        here = noise[end : end + n * width]
+        if n == total:
+            fill_paired(key, stream, here, (n + 1) // 2 * width)
+        else:
+            whole = np.empty(total * width, np.float32)
+            fill_paired(key, stream, whole, (total + 1) // 2 * width)
+            for i in range(here.size):
+                here[i] = whole[first * width + i]
         end += n * width
-    return noise
 
 
-@inlined
+@spliced
 def _draw(key, batch, n, posterior):
     """Noise, derivatives and values of tolerances or sensors, a draw for each row."""
     k = posterior[0].size
-    noise = _noise(key, batch, n, np.array([k]), posterior[0]).reshape(n, k)
-    growth, value = np.empty_like(noise), np.empty_like(noise)
+    noise, growth, value = np.empty((n, k), np.float32), np.empty((n, k)), np.empty((n, k))
+    fill_noise(key, batch, n, np.array([k]), noise.reshape(-1))
     spreads.draw_log_normal(posterior, noise, growth, value)
     return noise, growth, value
 
 
-@inlined
+@spliced
 def _sensor_var(omega, sensor, said, given, n_y):
     """`w`: given with the rows, or `ω κ(x)` where it is learned and `ω` elsewhere (V4), or 0 without sensors."""
     n, learned = omega.shape[0], sensor[3]
@@ -92,7 +93,7 @@ def _sensor_var(omega, sensor, said, given, n_y):
     return w
 
 
-@inlined
+@spliced
 def _pull_sensor_var(omega, sensor, said, given, of_w, of_said):
     """Gradients of `κ` and, in place of that of `w`, of `ω`."""
     learned = sensor[3]
@@ -107,10 +108,15 @@ def _pull_sensor_var(omega, sensor, said, given, of_w, of_said):
                 of_w[i, j] *= said[2, i, j]
 
 
-@inlined
+@spliced
 def _nll(balances, said, target, tol_var, y, w, of_said, of_tol_var, of_w):
     owner, coefficient, joint = balances
-    given = owner, coefficient, said[0], said[1], target, tol_var, y, w, -1.0 / len(y)
-    into = of_said[0], of_said[1], np.empty_like(target), of_tol_var, of_w
-    total = densities.joint(*given, *into) if joint else densities.marginal(*given, *into)
-    return -total / len(y)
+    mean, var, of_mean, of_var, of_target = said[0], said[1], of_said[0], of_said[1], np.empty_like(target)
+    grad = -1.0 / len(y)
+    if joint:
+        return grad * densities.joint(
+            owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
+        )
+    return grad * densities.marginal(
+        owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
+    )

@@ -113,17 +113,18 @@ _add_fourth, _add_number = _columns(1, _VECTOR // 4), _columns(1, 1)
 
 
 @compiled
-def multiply(C, A, a_row, a_inner, B, n_rows, n_inner, n_columns):
+def multiply(C, A, transposed, B, n_rows, n_inner, n_columns):
     """`C = A B`, flat arrays.
 
     Args:
         C: Filled, `n_rows` × `n_columns`, row by row.
-        A: `n_rows` × `n_inner`.
-        a_row, a_inner: Its steps from row to row and along the inner axis: `(n_inner, 1)`, or `(1, n_rows)` for a
-            matrix that is there as its transpose.
+        A: `n_rows` × `n_inner`, row by row, or column by column.
+        transposed: Whether A is there column by column.
         B: `n_inner` × `n_columns`, row by row.
+        n_rows, n_inner, n_columns: Sizes.
     """
     C[:] = 0
+    a_row, a_inner = (1, n_rows) if transposed else (n_inner, 1)
     lanes = _VECTOR // C.itemsize
     for start in range(0, n_inner, _INNER):
         inner, column = min(_INNER, n_inner - start), 0

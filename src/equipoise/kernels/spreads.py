@@ -24,7 +24,8 @@ def heads(units, bounds, said, slopes):
                 raw[i * n_y + j] = units[i, head * n_y + j]
         value = said[head].reshape(-1)
         if head == 0:
-            value[:] = raw
+            for k in range(raw.size):
+                value[k] = raw[k]
         else:
             bound, slope = units.dtype.type(bounds[head - 1]), slopes[head - 1].reshape(-1)
             for k in range(raw.size):
