@@ -96,3 +96,18 @@ def test_tolerances_and_offsets_are_seen_with_balances_first():
     plain = Drawn.of(PosteriorDraws(weights), network())
     assert plain.tolerances is None
     assert plain.offset is None
+
+
+def test_threads_share_the_draws_and_change_no_bit():
+    net, x = network(), inputs(300)
+    drawn = drawn_from(net, 5)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = DrawnNetwork(net).at(drawn, with_ones(x))
+        torch.set_num_threads(3)
+        together = DrawnNetwork(net).at(drawn, with_ones(x))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(alone.mean, together.mean)
+    assert torch.equal(alone.var, together.var)

@@ -4,15 +4,19 @@ At the sizes of these networks fresh memory costs as much as the matrix products
 hand it out page by page. `BayesianMLP.at` is the definition, and the tests' oracle.
 """
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.model import PosteriorDraws
 from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, NetworkGaussian
-from equipoise.propagation import layers
+from equipoise.propagation import is_compiled, layers
 
 _IN_PLACE = {
     "silu": torch.ops.aten.silu_,
@@ -73,6 +77,7 @@ class DrawnNetwork:
         self._network, self._activate = network, _IN_PLACE[network.activation]
         self._n_heads = network.sizes[-1] // network.n_outputs if sensor_factor else 2
         self._memory: dict[tuple[int, int], _Memory] = {}
+        self._said: dict[tuple[int, int], Tensor] = {}
 
     def at(self, drawn: Drawn, x: Float[Tensor, "n n_x_and_1"]) -> NetworkGaussian:
         """What `BayesianMLP.at` says, valid until as many draws at as many rows are asked for again.
@@ -82,6 +87,8 @@ class DrawnNetwork:
             x: Inputs, and a column of ones.
         """
         key = len(drawn), x.shape[0]
+        if is_compiled(x, self._network.sizes, self._network.activation):
+            return self._compiled(drawn, x, key)
         if key not in self._memory:
             self._memory[key] = _Memory(key, self._network, x, self._n_heads)
         memory, h = self._memory[key], x.expand(key[0], *x.shape)
@@ -94,6 +101,31 @@ class DrawnNetwork:
         for raw, bound, positive in memory.heads:
             torch.div(raw, bound, out=positive).tanh_().mul_(bound).exp_()  # V3, V4
         return memory.said
+
+    def _compiled(self, drawn: Drawn, x: Tensor, key: tuple[int, int]) -> NetworkGaussian:
+        """The same by one compiled loop over draws, shared by as many threads as torch has."""
+        from equipoise.kernels import layers as loops
+
+        network = self._network
+        if key not in self._said:
+            self._said[key] = x.new_empty(self._n_heads, *key, network.n_outputs)
+        said, threads = self._said[key], min(torch.get_num_threads(), len(drawn))
+        inputs, weights, into = x[:, :-1].contiguous().numpy(), drawn.draws.weights.numpy(), said.numpy()
+        given = np.array(network.sizes), loops.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
+
+        def evaluate(share: tuple[int, int]) -> None:
+            loops.evaluate(*given, weights, *share, inputs, into)
+
+        if threads == 1:
+            evaluate((0, len(drawn)))
+        else:
+            bounds = [len(drawn) * i // threads for i in range(threads + 1)]
+            list(self._threads.map(evaluate, itertools.pairwise(bounds)))
+        return NetworkGaussian(*said)
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(torch.get_num_threads())
 
 
 class _Memory:

@@ -119,11 +119,10 @@ def _propagate_compiled(
     def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
         of_loc, of_log_std = torch.empty_like(loc), torch.empty_like(loc)
         into = of_loc.numpy(), of_log_std.numpy()
-        loops.backward(*given[:2], var, given[2], units, squares, slopes, ratios, grad.view(-1).numpy(), *into)
+        loops.backward(*given[:2], var, given[2], units, squares, slopes, ratios, grad.reshape(-1).numpy(), *into)
         return of_loc, of_log_std
 
-    last = units[units.size - len(x) * sizes[-1] :].reshape(len(x), sizes[-1])
-    return torch.from_numpy(last), pull
+    return _last_layer(units, len(x), sizes[-1]), pull
 
 
 @torch.no_grad()
@@ -131,6 +130,8 @@ def propagate_means(
     loc: Float[Tensor, " P"], x: Float[Tensor, "n n_x"], sizes: Sequence[int], activation: str
 ) -> tuple[Float[Tensor, "n n_out"], Callable[[Tensor], Tensor]]:
     """The same at the posterior means: the last layer's units, and their gradient to that of `loc`."""
+    if is_compiled(x, sizes, activation):
+        return _propagate_compiled_means(loc, x, sizes, activation)
     weights, act, h, saved = layers(loc, sizes), ACTIVATIONS[activation], x, []
     for i, (W, bias) in enumerate(weights):
         a = torch.addmm(bias, h, W)
@@ -138,6 +139,28 @@ def propagate_means(
         h = act(a) if i < len(weights) - 1 else a
 
     return h, partial(_pull_means, loc, weights, saved, sizes, activation)
+
+
+def _propagate_compiled_means(
+    loc: Tensor, x: Tensor, sizes: Sequence[int], activation: str
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    from equipoise.kernels import layers as loops
+
+    widths, means, inputs = np.array(sizes), loc.detach().numpy(), x.contiguous().view(-1).numpy()
+    units = np.empty(len(x) * sum(sizes[1:]), means.dtype)
+    slopes = np.empty_like(units)
+    loops.forward_means(widths, loops.ACTIVATIONS[activation], means, inputs, units, slopes)
+
+    def pull(grad: Tensor) -> Tensor:
+        of_loc = torch.empty_like(loc)
+        loops.backward_means(widths, means, inputs, units, slopes, grad.reshape(-1).numpy(), of_loc.numpy())
+        return of_loc
+
+    return _last_layer(units, len(x), sizes[-1]), pull
+
+
+def _last_layer(units: np.ndarray, n: int, width: int) -> Float[Tensor, "n width"]:
+    return torch.from_numpy(units[units.size - n * width :].reshape(n, width))
 
 
 @torch.no_grad()

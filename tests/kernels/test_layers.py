@@ -101,3 +101,35 @@ def test_the_divergence_is_that_of_torch():
     layers.add_divergence(*found, loc.detach().numpy(), log_std.detach().numpy(), 0.3, 0.7**-2)
     np.testing.assert_allclose(found[0] - 2.0, expected[0], rtol=1e-12)
     np.testing.assert_allclose(found[1] - 3.0, expected[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("activation", layers.ACTIVATIONS)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_means_and_their_gradient_are_those_of_autograd(sizes, activation):
+    loc, _, x, noise = problem(sizes, 13, np.float64)
+    grad = np.random.default_rng(1).normal(size=13 * sizes[-1])
+    units, slopes, of_loc = np.full_like(noise, np.nan), np.full_like(noise, np.nan), np.full_like(loc, np.nan)
+    layers.forward_means(np.array(sizes), layers.ACTIVATIONS[activation], loc, x, units, slopes)
+    layers.backward_means(np.array(sizes), loc, x, units, slopes, grad, of_loc)
+    weights = torch.tensor(loc).requires_grad_()
+    nothing = torch.zeros(noise.size, dtype=torch.float64)
+    expected = plainly(sizes, activation, weights, torch.zeros_like(weights), torch.tensor(x), nothing).flatten()
+    np.testing.assert_allclose(units[units.size - grad.size :], expected.detach(), rtol=1e-12, atol=1e-13)
+    naive = torch.autograd.grad(expected, weights, torch.tensor(grad))[0]
+    np.testing.assert_allclose(of_loc, naive, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("activation", layers.ACTIVATIONS)
+@pytest.mark.parametrize(("n", "n_heads"), [(5, 2), (300, 3)])
+def test_draws_are_evaluated_one_by_one(activation, n, n_heads):
+    sizes, rng = (2, 9, 6, n_heads * 2), np.random.default_rng(0)
+    weights = rng.normal(size=(4, sum(a * b + b for a, b in itertools.pairwise(sizes))))
+    x, said = rng.normal(size=(n, 2)), np.full((2, 4, n, 2), np.nan)
+    layers.evaluate(np.array(sizes), layers.ACTIVATIONS[activation], (20.0, 4.0), weights, 1, 3, x, said)
+    assert np.isnan(said[:, [0, 3]]).all()
+    nothing = torch.zeros(n * sum(sizes[1:]), dtype=torch.float64)
+    for draw in (1, 2):
+        flat = torch.tensor(weights[draw])
+        units = plainly(sizes, activation, flat, torch.zeros_like(flat), torch.tensor(x.ravel()), nothing).numpy()
+        np.testing.assert_allclose(said[0, draw], units[:, :2], rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(said[1, draw], np.exp(20 * np.tanh(units[:, 2:4] / 20)), rtol=1e-11)

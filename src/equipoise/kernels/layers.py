@@ -14,6 +14,7 @@ from equipoise.kernels.elementary import exp, tanh
 from equipoise.kernels.products import multiply
 
 ACTIVATIONS = {"silu": 0, "tanh": 1, "relu": 2}
+_TILE = 128  # rows that go through all layers before the next ones do
 _BLOCK = 32  # rows that are summed in the numbers of the network before they are added up in double precision
 
 
@@ -46,7 +47,9 @@ def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slop
         multiply(a_var, square, False, var[weight:bias], n, fan_in, width)
         _draw(a, a_var, loc[bias : bias + width], var[bias : bias + width], noise[here], ratios[here])
         if layer < sizes.size - 2:
-            _activate(activation, a, a_var, slopes[here])
+            _activate(activation, a, slopes[here])
+            for i in range(a.size):
+                a_var[i] = a[i] * a[i]
         h, square, weight, start = a, a_var, bias + width, start + n * width
 
 
@@ -64,21 +67,21 @@ def _draw(a, var, bias, bias_var, noise, ratios):
 
 
 @spliced
-def _activate(activation, units, squares, slopes):
+def _activate(activation, units, slopes):
     one, zero = units.dtype.type(1), units.dtype.type(0)
     if activation == 0:
         for i in range(units.size):
             share = one / (one + exp(-units[i]))
             h = units[i] * share
-            units[i], squares[i], slopes[i] = h, h * h, share + h * (one - share)
+            units[i], slopes[i] = h, share + h * (one - share)
     elif activation == 1:
         for i in range(units.size):
             h = tanh(units[i])
-            units[i], squares[i], slopes[i] = h, h * h, one - h * h
+            units[i], slopes[i] = h, one - h * h
     else:
         for i in range(units.size):
             h = zero if units[i] <= zero else units[i]
-            units[i], squares[i], slopes[i] = h, h * h, one if h > zero else zero
+            units[i], slopes[i] = h, one if h > zero else zero
 
 
 @compiled
@@ -144,6 +147,96 @@ def _sum_rows(values, out):
             total[j] += part[j]
     for j in range(width):
         out[j] = total[j]
+
+
+@compiled
+def forward_means(sizes, activation, loc, x, units, slopes):
+    """As `forward`, at the means of all weights."""
+    n = x.size // sizes[0]
+    h, weight, start = x, 0, 0
+    for layer in range(sizes.size - 1):
+        fan_in, width = sizes[layer], sizes[layer + 1]
+        bias, here = weight + fan_in * width, slice(start, start + n * width)
+        a = units[here]
+        multiply(a, h, False, loc[weight:bias], n, fan_in, width)
+        _add_bias(a, loc[bias : bias + width])
+        if layer < sizes.size - 2:
+            _activate(activation, a, slopes[here])
+        h, weight, start = a, bias + width, start + n * width
+
+
+@spliced
+def _add_bias(a, bias):
+    a = a.reshape(-1, bias.size)
+    for i in range(a.shape[0]):
+        for j in range(bias.size):
+            a[i, j] += bias[j]
+
+
+@compiled
+def backward_means(sizes, loc, x, units, slopes, grad, of_loc):
+    """From the gradient of the last layer's units to that of all weights, after `forward_means`."""
+    n, end, weight = x.size // sizes[0], units.size, loc.size
+    for layer in range(sizes.size - 2, -1, -1):
+        fan_in, width = sizes[layer], sizes[layer + 1]
+        bias, first = weight - width, weight - width - fan_in * width
+        end -= n * width
+        below = end - n * fan_in
+        h = units[below:end] if layer else x
+        multiply(of_loc[first:bias], h, True, grad, fan_in, n, width)
+        _sum_rows(grad, of_loc[bias:weight])
+        if layer:
+            grad = _through(grad, loc[first:bias], fan_in, n)
+            for i in range(grad.size):
+                grad[i] *= slopes[below + i]
+        weight = first
+
+
+@compiled
+def evaluate(sizes, activation, bounds, weights, first, last, x, said):
+    """What the network says of all rows for some draws of all weights.
+
+    Args:
+        sizes, activation: As in `forward`.
+        bounds: Largest logarithms of all heads but the first (V3, V4).
+        weights: Draws, shape `(n_draws, P)`.
+        first, last: Which of them, the last excluded.
+        x: Inputs, shape `(n, n_x)`.
+        said: Filled, shape `(n_heads, n_draws, n, n_y)`, with the first heads of the last layer.
+    """
+    n, n_y = x.shape[0], said.shape[3]
+    memory = np.empty((3, _TILE * sizes.max()), x.dtype)
+    for draw in range(first, last):
+        for start in range(0, n, _TILE):
+            rows = min(_TILE, n - start)
+            h, weight = x[start : start + rows].reshape(-1), 0
+            for layer in range(sizes.size - 1):
+                fan_in, width = sizes[layer], sizes[layer + 1]
+                bias, a = weight + fan_in * width, memory[layer % 2, : rows * width]
+                multiply(a, h, False, weights[draw, weight:bias], rows, fan_in, width)
+                _add_bias(a, weights[draw, bias : bias + width])
+                if layer < sizes.size - 2:
+                    _activate(activation, a, memory[2, : rows * width])
+                h, weight = a, bias + width
+            _speak(h.reshape(rows, -1), bounds, n_y, draw, start, memory[2], said)
+
+
+@spliced
+def _speak(units, bounds, n_y, draw, start, memory, said):
+    """The heads of some rows, what is in a head side by side."""
+    rows = units.shape[0]
+    raw = memory[: rows * n_y]
+    for head in range(said.shape[0]):
+        for i in range(rows):
+            for j in range(n_y):
+                raw[i * n_y + j] = units[i, head * n_y + j]
+        into = said[head, draw, start : start + rows].reshape(-1)
+        for k in range(raw.size):
+            into[k] = raw[k]
+        if head:
+            bound = units.dtype.type(bounds[head - 1])
+            for k in range(raw.size):
+                into[k] = exp(bound * tanh(raw[k] / bound))
 
 
 @compiled
