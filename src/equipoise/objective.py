@@ -29,6 +29,14 @@ class Objective:
         self.model = model
         self._compiled = _Compiled(model) if _Compiled.serves(model) else None
 
+    def compile(self) -> None:
+        """Have everything ready that training calls: it takes seconds once on a machine, and is kept on disk there."""
+        if self._compiled is not None:
+            network = self.model.network
+            _, pull = network.propagate_means(network.posterior.loc.detach().new_zeros(1, network.sizes[0]))
+            pull(network.posterior.loc.detach().new_zeros(1, network.n_outputs))
+            self._compiled.compile()
+
     def backward(
         self,
         rows: Rows,
@@ -53,7 +61,8 @@ class _Compiled:
         network, layer, sensor, n_y = model.network, model.conditioning, model.sensor, model.network.n_outputs
         q, tolerance = network.posterior, None if layer is None else layer.tolerance
         B = torch.zeros(0, n_y, dtype=torch.float64) if layer is None else layer.B.double()
-        self._negative_elbo, self._n_balances, self._n_outputs = objective.negative_elbo, len(B), n_y
+        self._negative_elbo = objective.negative_elbo
+        self._n_inputs, self._n_outputs, self._n_balances = network.sizes[0], n_y, len(B)
         self._exact = tolerance is not None and not tolerance.is_positive
         self._noisy = sensor is not None and sensor.is_positive
         self._posteriors = [part for part in (q, tolerance, sensor) if part is not None]
@@ -90,13 +99,25 @@ class _Compiled:
         target = rows.y.new_empty(n, 0) if rows.target is None else rows.target
         w = rows.y.new_empty(0, self._n_outputs) if rows.sensor_var is None else rows.sensor_var
         data = _arrays(x, rows.y.contiguous(), target.contiguous(), w.contiguous())
+        into = self._gradients()
+        for i, part in zip(self._drawn, self._posteriors, strict=True):
+            part.loc.grad, part.log_std.grad = into[i]
+        weights, arrays = (network_weight, weight), (_arrays(*of) for of in into)
+        return torch.tensor(self._negative_elbo(keys, batch, *self._given, data, weights, *arrays), dtype=torch.float64)
+
+    def compile(self) -> None:
+        """By a step of one row that leads nowhere."""
+        x, y = self._posteriors[0].loc.detach().new_zeros(self._n_inputs), np.zeros((1, self._n_outputs))
+        data = x.numpy(), y, np.zeros((1, self._n_balances)), y[:0]
+        into = (_arrays(*of) for of in self._gradients())
+        self._negative_elbo(np.zeros(3, np.int64), (1, 0), *self._given, data, (0.0, 0.0), *into)
+
+    def _gradients(self) -> list[tuple[Tensor, Tensor]]:
+        """Memory for those of the network, the tolerances and the sensors."""
         into = [_NOTHING] * 3
         for i, part in zip(self._drawn, self._posteriors, strict=True):
-            part.loc.grad, part.log_std.grad = of = torch.empty_like(part.loc), torch.empty_like(part.loc)
-            into[i] = _arrays(*of)
-        return torch.tensor(
-            self._negative_elbo(keys, batch, *self._given, data, (network_weight, weight), *into), dtype=torch.float64
-        )
+            into[i] = torch.empty_like(part.loc), torch.empty_like(part.loc)
+        return into
 
 
 def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
@@ -110,4 +131,4 @@ def _posterior(q: LogNormalVariance | None) -> tuple[np.ndarray, ...]:
     return _arrays(q.loc, q.log_std, q.floor, q.learned, q.fixed, q.prior_mean, q.prior_std)
 
 
-_NOTHING = _arrays(*torch.empty(2, 0, dtype=torch.float64))
+_NOTHING = torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64)

@@ -92,6 +92,9 @@ def train(
     keeper = Checkpoint(checkpoint if group.rank == 0 else None, fingerprint, checkpoint_seconds)
     run.resume(group.from_first(keeper.load()))
     with _bar(run, verbose and group.rank == 0) as bar:
+        bar.set_postfix_str("compiling, once on this machine")
+        run.objective.compile()
+        bar.set_postfix_str("")
         for record in run.epochs():
             keeper.save_if_due(run.state)
             bar.update()
