@@ -1,18 +1,21 @@
-"""Where the time of a training step goes: by autograd over the definition of the ELBO, and by the gradient by hand.
+"""Where the time of a training step goes: by autograd over the definition of the ELBO, and in compiled code.
 
-The definition, `ConstrainedBNN.negative_elbo`, is what training differentiated before `equipoise.gradient` was written,
-and what its tests still compare with.
+The definition, `ConstrainedBNN.negative_elbo`, is what training differentiated at first, and what the tests of the
+compiled step still compare with.
 """
 
+import itertools
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import cell, training
 from benchmarks.anatomy_table import ELEMENTWISE, KINDS, Anatomy, kind_of
-from benchmarks.steps import repeated
-from benchmarks.timing import laps
+from benchmarks.timing import laps, repeated
+from equipoise.kernels.objective import fill_noise
+from equipoise.kernels.products import multiply
 from equipoise.likelihood import joint
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.optimizer import Adam
@@ -28,9 +31,31 @@ def run(quick: bool) -> dict[str, Anatomy]:
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)
     rows = cell.rows(X, Y, standardizer)
     models = {name: cell.model(standardizer, joint, sensor=True) for name in ("before", "after")}
-    calls = {"before": by_autograd(models["before"], rows), "after": training.step(models["after"], rows)}
-    timed = laps({name: repeated(call, STEPS) for name, call in calls.items()}, 0.1 if quick else 10.0)
-    return {name: _anatomy(call, timed.best(name) / STEPS) for name, call in calls.items()}
+    steps = {"before": by_autograd(models["before"], rows), "after": training.step(models["after"], rows)}
+    optimizer = Adam([{"params": list(models["after"].parameters()), "lr": 1e-5}])
+    alone = {"random numbers": random_numbers(), "matrix products": products(models["after"]), "Adam": optimizer.step}
+    repeats = {name: repeated(call, STEPS) for name, call in (steps | alone).items()}
+    timed = laps(repeats, 0.1 if quick else 10.0)
+    ms = {name: timed.best(name) / STEPS for name in repeats}
+    return {"before": _profiled(steps["before"], ms), "after": _taken_apart(steps["after"], ms)}
+
+
+def random_numbers() -> Callable[[], object]:
+    """Those of a step: of all units, of two tolerances and of eight sensors, for every row."""
+    n, widths = training.BATCH, [np.array(cell.network().sizes[1:]), np.array([2]), np.array([8])]
+    memory = [np.empty(n * int(each.sum()), np.float32) for each in widths]
+    return lambda: [fill_noise(1, (n, 0), n, each, room) for each, room in zip(widths, memory, strict=True)]
+
+
+def products(model: ConstrainedBNN) -> Callable[[], object]:
+    """Those of a step: for means and for variances, forward, back to the weights, and through them."""
+    n, calls = training.BATCH, []
+    for layer, (fan_in, width) in enumerate(itertools.pairwise(model.network.sizes)):
+        h, W, a = (np.ones(k, np.float32) for k in (n * fan_in, fan_in * width, n * width))
+        each = [(a, h, False, W, n, fan_in, width), (W.copy(), h, True, a.copy(), fan_in, n, width)]
+        each += [(h.copy(), a.copy(), False, W, n, width, fan_in)] if layer else []
+        calls += 2 * each
+    return lambda: [multiply(*call) for call in calls]
 
 
 def by_autograd(model: ConstrainedBNN, rows: Rows) -> Callable[[], object]:
@@ -46,14 +71,27 @@ def by_autograd(model: ConstrainedBNN, rows: Rows) -> Callable[[], object]:
     return call
 
 
-def _anatomy(call: Callable[[], object], ms: float) -> Anatomy:
-    """The profiler's shares of the time that the step takes without a profiler."""
-    with profile(activities=[ProfilerActivity.CPU]) as found:
-        repeated(call, STEPS)()
-    events, total = found.key_averages(), 0.0
+def _profiled(call: Callable[[], object], ms: dict[str, float]) -> Anatomy:
+    """Random numbers as they are alone, which the profiler does not see, and its shares of the rest."""
+    events, operators = _events(call)
     parts = dict.fromkeys((*KINDS, ELEMENTWISE), 0.0)
     for event in events:
         parts[kind_of(event.key)] += event.self_cpu_time_total
-        total += event.self_cpu_time_total
-    operators = sum(event.count for event in events if event.key.startswith("aten::")) // STEPS
-    return {"ms": ms, "operators": operators, "parts": {kind: ms * part / total for kind, part in parts.items()}}
+    left = (ms["before"] - ms["random numbers"]) / sum(parts.values())
+    parts = {kind: left * part for kind, part in parts.items()} | {"random numbers": ms["random numbers"]}
+    return {"ms": ms["before"], "operators": operators, "parts": parts}
+
+
+def _taken_apart(call: Callable[[], object], ms: dict[str, float]) -> Anatomy:
+    """Parts as they are alone, and what is left."""
+    parts = {kind: ms[kind] for kind in KINDS}
+    parts[ELEMENTWISE] = ms["after"] - sum(parts.values())
+    return {"ms": ms["after"], "operators": _events(call)[1], "parts": parts}
+
+
+def _events(call: Callable[[], object]) -> tuple[list, int]:
+    """What the profiler saw of some steps, and how many of torch's operators are in one."""
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        repeated(call, STEPS)()
+    events = list(found.key_averages())
+    return events, sum(event.count for event in events if event.key.startswith("aten::")) // STEPS

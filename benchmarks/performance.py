@@ -53,7 +53,8 @@ random, moments to within six standard errors.
 - **`conditioning_vs_cvxpylayers`, `conditioning_vs_qpth`**: their solution is the conditioned mean; they have no
   variance. qpth runs as it comes. In 0.0.16 its check of the quadratic form factorised all rows once per row, which
   took 142 ms in all, and the goal was met; in 0.0.18 it costs nothing, and it is missed. Its balances are equalities
-  with slack; folded into the quadratic form, which leaves no constraint, it was a quarter faster still.
+  with slack; folded into the quadratic form, which leaves no constraint, it was a quarter faster still. qpth and ours
+  are called ten times in a row. A fixed projection, the least that a layer can do, is timed with them, for the note.
 - **`predict_vs_bare_gemm`**: mean and full ledger of 1,000 draws × 4,200 rows beside the matrix products and
   activations of the same draws, weights ready made, 64, 128 and 256 rows at a time, of which the fastest counts.
 - **`predict_vs_best_peer`**: the same beside mean and variance of the conditioned mixture by NumPyro's `Predictive`
@@ -62,16 +63,20 @@ random, moments to within six standard errors.
 
 LIMITS = """## What limits each path
 
-- **Training step.** At this size not arithmetic but the number of operators: each costs some microseconds before it
-  does anything. The gradient by hand (`equipoise.gradient`) calls about half as many as autograd does. What is left is
-  a random number for every unit of every row, matrix products for means and for variances, which plain torch has half
-  of, and Adam over twice as many parameters. Products and random numbers alone take 0.8 of the plain step's time; to
-  meet the goal, all the rest would have to take a third of what it does, which torch without a compiler cannot do.
-- **Conditioning, balances apart.** A division per balance; again the number of operators, forward and backward.
+- **Training step.** All of it but Adam is one compiled call (`equipoise.kernels`, by numba), since at this size torch's
+  operators cost more by being called than by what they do. What is left is arithmetic: a random number for every unit
+  of every row, and matrix products for means and for variances, of which plain torch has half. They are tiles held in
+  registers, in vectors as wide as the processor's; MKL takes more than twice as long for them where the processor is
+  not Intel's, and that is part of the ratio to plain torch. The price is about 12 s of compiling, once on a machine
+  for each kind of numbers. Layers wider than 256, balances that share an output, offsets and other devices go through
+  torch's operators, with the network's part compiled where it is on the processor and not as wide.
+- **Conditioning, balances apart.** A division per balance; the number of operators, forward and backward, and what
+  autograd costs around them: a fixed projection, which does next to nothing, takes 0.01 of qpth's time itself.
 - **Conditioning, coupled balances.** The Cholesky inverse of an m × m matrix per row, O(m³), and products with it.
-- **Prediction.** The network's products and activations are the bare part. Conditioning and ledger work in double
-  precision on arrays of draws × rows × outputs, in blocks that stay in the cache and in memory that is used again; what
-  is left is bound by how often these pass through it.
+- **Prediction.** The network is compiled as above, which saves more than half of the bare part; draws are shared by
+  as many threads as torch has. Conditioning and ledger work in double precision on arrays of draws × rows × outputs, in
+  blocks that stay in the cache and in memory that is used again; what is left is bound by how often these pass through
+  it.
 """
 
 TRIED = """## What was tried and did not pay
@@ -83,10 +88,13 @@ TRIED = """## What was tried and did not pay
 - *Random signs* instead of normal numbers per row and unit (flipout): as many products, and signs are no cheaper to
   make than half of the normal numbers, which is all that opposite noise in the halves of a batch takes.
 - *numpy's generators*: twice torch's time for normal numbers in single precision.
-- *A compiler*: `torch.compile` of the whole gradient, random numbers made outside, took 0.59 of the time that it takes
-  without, 1.25 of the plain step before clipping and Adam (one run, on a machine at work), and half a minute to
-  compile: as long as many a whole fit, and won back after some twenty thousand steps. It also needs a C++ compiler on
-  the user's machine.
+- *torch's compiler*: `torch.compile` of the gradient in torch's operators, random numbers made outside, took 0.59 of the
+  time that it takes without, 1.25 of the plain step before clipping and Adam (one run, on a machine at work), and half
+  a minute to compile in every process. It also needs a C++ compiler on the user's machine, which numba does not.
+- *A compiled layer*: conditioning of balances apart as one compiled function, forward and backward, behind autograd. 88
+  instead of 101 µs at (8, 2): what is left is autograd's own work, and not worth a second way.
+- *oneDNN's matrix products* (through an operator that torch keeps to itself): 25 instead of MKL's 38 µs for 512 × 64
+  times 64 × 64, of which the tiles take 16.
 """
 
 
@@ -142,8 +150,11 @@ def _others(found: Mapping[str, Any]) -> str:
 def _anatomy(found: Mapping[str, Any]) -> str:
     if "anatomy" not in found:
         return ""
-    said = "A step of L2 with learned sensors, in milliseconds; shares are torch's profiler's.\n"
-    header = ("part", "before: autograd over the ELBO", "after: gradient by hand")
+    said = (
+        "A step of L2 with learned sensors, in milliseconds. Before: random numbers were compiled already, and what is "
+        "left\nis divided as torch's profiler has it. After: parts as they are alone, and what is left.\n"
+    )
+    header = ("part", "before: autograd over the ELBO", "after: compiled")
     rows = rows_of(found["anatomy"])
     return "\n".join(["## Where the training step's time goes\n", said, markdown.table(header, rows, right=(1, 2))])
 

@@ -1,7 +1,7 @@
 """One training step of the constrained Bayesian network, beside plain torch and beside other Bayesian libraries."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from benchmarks import bayes, cell, peers, training
 from benchmarks.bayes import Task
 from benchmarks.results import Result
 from benchmarks.targets import Outcome
-from benchmarks.timing import Laps, laps
+from benchmarks.timing import Laps, laps, repeated
 from equipoise.conditioning import condition
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.likelihood import Likelihood, joint, marginal
@@ -36,16 +36,6 @@ def run(quick: bool) -> Iterator[Outcome | Result]:
     yield _beside_plain(laps(calls, 0.1 if quick else 20.0), steps)
     yield _beside_numpyro(models, rows, 0.1 if quick else 20.0)
     yield from _unconstrained(models["L1"], rows, 0.1 if quick else 5.0, UNCONSTRAINED[1:3] if quick else UNCONSTRAINED)
-
-
-def repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
-    """The same call several times."""
-
-    def many():
-        for _ in range(times):
-            call()
-
-    return many
 
 
 def slower(run: Laps) -> str:

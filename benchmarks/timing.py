@@ -72,3 +72,13 @@ def process_ms(call: Call) -> float:
     start = time.process_time_ns()
     call()
     return (time.process_time_ns() - start) / 1e6
+
+
+def repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
+    """The same call several times."""
+
+    def many():
+        for _ in range(times):
+            call()
+
+    return many
