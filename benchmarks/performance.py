@@ -88,9 +88,9 @@ TRIED = """## What was tried and did not pay
 - *Random signs* instead of normal numbers per row and unit (flipout): as many products, and signs are no cheaper to
   make than half of the normal numbers, which is all that opposite noise in the halves of a batch takes.
 - *numpy's generators*: twice torch's time for normal numbers in single precision.
-- *torch's compiler*: `torch.compile` of the gradient in torch's operators, random numbers made outside, took 0.59 of the
-  time that it takes without, 1.25 of the plain step before clipping and Adam (one run, on a machine at work), and half
-  a minute to compile in every process. It also needs a C++ compiler on the user's machine, which numba does not.
+- *torch's compiler*: `torch.compile` of the gradient in torch's operators, random numbers made outside, took 0.59 of
+  the time that it takes without, 1.25 of the plain step before clipping and Adam (one run, on a machine at work), and
+  half a minute to compile. It also needs a C++ compiler on the user's machine, which numba does not.
 - *A compiled layer*: conditioning of balances apart as one compiled function, forward and backward, behind autograd. 88
   instead of 101 µs at (8, 2): what is left is autograd's own work, and not worth a second way.
 - *oneDNN's matrix products* (through an operator that torch keeps to itself): 25 instead of MKL's 38 µs for 512 × 64

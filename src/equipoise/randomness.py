@@ -8,6 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+SCHEME = "threefry-2x32"  # how numbers follow from a seed: a run that began with another is not continued
+
+
 class BatchGenerator(torch.Generator):
     """A generator for some rows of a batch, which get the very numbers that they have in the whole batch.
 

@@ -30,7 +30,7 @@ from equipoise.model import ConstrainedBNN, Rows, derived_seed, parameters_of
 from equipoise.objective import Objective
 from equipoise.optimizer import Adam, clip_norm
 from equipoise.plan import PHASES, TrainingPlan, cosine, one_cycle
-from equipoise.randomness import BatchGenerator
+from equipoise.randomness import SCHEME, BatchGenerator
 from equipoise.splitting import split_residuals
 from equipoise.streaming import AnyRows
 
@@ -143,7 +143,7 @@ class _Run:
         """What must be the same for a run to be continued: data, plan, seed, and the model it starts from."""
         network = self.model.network
         said = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
-        said = (*said, network.sizes, network.activation, network.posterior.prior_std)
+        said = (*said, network.sizes, network.activation, network.posterior.prior_std, SCHEME)
         digest = hashlib.sha256(repr(said).encode())
         both = [rows for rows in (self.rows, self.validation) if rows is not None]
         data = (part for rows in both for piece in rows.pieces() for part in piece.parts())
