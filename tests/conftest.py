@@ -1,5 +1,7 @@
 """Settings of the whole test run; they must be in place before the package is first imported."""
 
+import atexit
+import gc
 import os
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn skips one of its estimator checks without it
+gc.disable()  # until all is collected: imports make hardly any garbage, and looking for it takes a quarter of their time
+atexit.register(gc.freeze)  # nor is any looked for when a process ends
 os.environ["OMP_NUM_THREADS"] = "1"  # for torch: the matrices are small, and a sum has one order
 
 # Shape annotations are executed in tests, and only there; modules without any are imported as they are, and faster.
@@ -31,6 +35,7 @@ collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") i
 _LONG = ("test_session.py", "test_deployment.py", "test_fit.py", "test_guide.py", "test_story.py", "test_artifact.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
 def pytest_collection_modifyitems(items):
     """A file's tests stay on one worker, which has what they share and need not ask for each of them what is next.
 
@@ -40,6 +45,12 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
+
+
+def pytest_collection_finish():
+    """Garbage is collected from here on, but not looked for in what was imported, which stays."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
