@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn skips one of its estimator checks without it
-gc.disable()  # until all is collected: imports make hardly any garbage, and looking for it takes a quarter of their time
+gc.disable()  # while tests are collected: imports leave no garbage, and looking for it takes a quarter of their time
 atexit.register(gc.freeze)  # nor is any looked for when a process ends
 os.environ["OMP_NUM_THREADS"] = "1"  # for torch: the matrices are small, and a sum has one order
 
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Garbage is collected from here on, but not looked for in what was imported, which stays."""
+    """From here on garbage is looked for, but not in what was imported."""
     gc.freeze()
     gc.enable()
 
