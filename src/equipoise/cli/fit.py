@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from equipoise.job import Job
 
 HELD_OUT = "held-out"  # begins the names of scores among the notes of a model file
-LEAST_ROWS = 2  # of which a mean and a spread can be taken
 QUICK = {"hidden": (32,), "max_epochs": 60, "n_draws": 64}
 
 
@@ -102,10 +101,11 @@ def _keep_whole_fit(target: Path) -> None:
 
 
 def _check_rows(job: Job, rows: RowsOfTable) -> None:
+    from equipoise.intake import LEAST_MEASURED
     from equipoise.tables import TableError
 
-    if len(rows.Y) < LEAST_ROWS:
-        rule = f"'{job.data.name}' must hold {LEAST_ROWS} rows at least to learn from"
+    if len(rows.Y) < LEAST_MEASURED:
+        rule = f"'{job.data.name}' must hold {LEAST_MEASURED} rows at least to learn from"
         raise TableError(f"{rule}, but got {len(rows.Y)}. Add more.")
 
 
