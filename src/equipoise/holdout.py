@@ -44,8 +44,8 @@ def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
     whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
     if len(chosen) and not (whole and chosen[0] >= 0 and chosen[-1] < n and len(chosen) <= n - LEAST_MEASURED):
         raise ValueError(
-            f"held_out must hold positions of rows, 0 to {n - 1}, and leave {LEAST_MEASURED} rows at least to train on, "
-            f"but got {held_out!r}."
+            f"held_out must hold positions of rows, 0 to {n - 1}, and leave {LEAST_MEASURED} rows at least to train "
+            f"on, but got {held_out!r}."
         )
     chosen = chosen.astype(np.intp)
     return _others(chosen, n), chosen

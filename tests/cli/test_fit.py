@@ -241,9 +241,8 @@ def test_an_output_that_two_rows_have_is_refused_by_name(folder, refused):
     table = cell(5)
     table.loc[:2, "Loss [V]"] = np.nan
     handmade_table.write(folder, table)
-    assert "must be measured in 3 rows at least that are trained on, but got 2 for 'Loss [V]'. Drop it, or add rows" in (
-        refused("fit", "cell.toml")
-    )
+    message = "measured in 3 rows at least that are trained on, but got 2 for 'Loss [V]'. Drop it, or add rows"
+    assert message in refused("fit", "cell.toml")
 
 
 def test_two_rows_are_refused_with_the_number_that_is_needed(folder, refused):
