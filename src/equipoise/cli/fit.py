@@ -77,7 +77,7 @@ def _fit(
     model = _estimator(described, files.checkpoint, seed, quick, device)
     model.set_params(verbose=is_watched())
     start, X = time.perf_counter(), rows.X[list(described.x_columns)]
-    again = _again(job, files.target, seed, quick, device, processes)
+    again = f"{line(job, files.target, seed, quick, device, processes)} --resume"
     with _kept(files, again), _recording(files.running, tensorboard) as record:
         files.start(anew)
         model.fit(X, rows.Y, callback=record)
@@ -85,6 +85,7 @@ def _fit(
     scores = _scores(model, X, rows)
     notes = {"data": described.data.name, "data_sha256": fingerprint(described.data), "rows": len(X), "quick": quick}
     notes |= {"rows left out": rows.left_out} if rows.left_out else {}
+    notes |= {"job file": job.name, **_unusual(device, processes)}
     artifact.save(model, files.target, job=described.text, notes=notes | _flat(scores))
     files.finish(model)
     _summarise(model, scores, files, seconds, quick)
@@ -123,7 +124,7 @@ def _follow(job: Path, files: _Files, seed: int | None, quick: bool, device: str
     try:
         model.fit(rows.X[list(described.x_columns)], rows.Y)
     except LostProcessError as error:
-        again = _again(job, files.target, seed, quick, device, processes)
+        again = f"{line(job, files.target, seed, quick, device, processes)} --resume"
         raise LostProcessError(f"{error} {files.left(again)}") from error
 
 
@@ -159,23 +160,27 @@ def _estimator(
     return model
 
 
-def _again(
-    job: Path, target: Path, seed: int | None, quick: bool, device: str | None = None, processes: int = 1
-) -> str:
-    """The command that goes on with a fit.
+def _unusual(device: str | None, processes: int) -> dict[str, str | int]:
+    """How a fit was made, as far as it was said."""
+    said = {} if device is None else {"device": device}
+    return said | ({} if processes == 1 else {"processes": processes})
+
+
+def line(job: Path, target: Path, seed: int | None, quick: bool, device: str | None = None, processes: int = 1) -> str:
+    """The command line of a fit.
 
     Example:
-        >>> _again(Path("my cell.toml"), Path("cell.safetensors"), 3, False)
-        "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3 --resume"
-        >>> _again(Path("cell.toml"), Path("cell.safetensors"), None, False, "cuda", processes=2)
-        'torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --device cuda --resume'
+        >>> line(Path("my cell.toml"), Path("cell.safetensors"), 3, False)
+        "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3"
+        >>> line(Path("cell.toml"), Path("cell.safetensors"), None, False, "cuda", processes=2)
+        'torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --device cuda'
     """
     options = [*(["--seed", str(seed)] if seed is not None else []), *(["--quick"] if quick else [])]
     options += [] if device is None else ["--device", device]
     here = os.environ.get("LOCAL_WORLD_SIZE", str(processes))  # of several machines, each starts its own
     together = ["torchrun", "--nproc-per-node", here, "-m", "equipoise"]
     program = together if processes > 1 else ["equipoise"]
-    return shlex.join([*program, "fit", str(job), "-o", str(target), *options, "--resume"])
+    return shlex.join([*program, "fit", str(job), "-o", str(target), *options])
 
 
 class _Files:
