@@ -122,12 +122,24 @@ def _checked(column: pd.Series, path: Path, notation: Notation, missing_ok: bool
         place = int(absurd.argmax())
         raise (_too_large if np.isfinite(values[place]) else _not_a_number)(column, place, path, notation)
     if (missing := np.isnan(values)).any() and not missing_ok:
-        where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
-        rule, others = f"Column {column.name!r} must hold a number in every row", int(missing.sum()) - 1
-        more = f", nor in {others} more below" if others and not missing.all() else ""
-        kind = TableError if where == "in any row" else MissingError  # no row could be left out
-        raise kind(f"{rule}, but got none {where} of '{path.name}'{more}. Fill it in, or drop it.")
+        where = _place(column, int(missing.argmax()), path)
+        raise missing_number(str(column.name), where, int(missing.sum()), len(column), path)
     return values
+
+
+def missing_number(column: str, where: str, n_missing: int, n_rows: int, path: Path) -> TableError:
+    """What is said of a column that must hold a number in every row: where the first one is missing, and how many are.
+
+    Example:
+        >>> print(missing_number("SOC", "in line 7", 3, 100, Path("cell.csv")))
+        Column 'SOC' must hold a number in every row, but got none in line 7 of 'cell.csv', nor in 2 more below. Fill it
+        in, or drop it.
+    """
+    rule = f"Column {column!r} must hold a number in every row, but got none"
+    if n_missing == n_rows > 1:  # no row could be left out
+        return TableError(f"{rule} in any row of '{path.name}'. Fill it in, or drop it.")
+    more = f", nor in {n_missing - 1} more below" if n_missing > 1 else ""
+    return MissingError(f"{rule} {where} of '{path.name}'{more}. Fill it in, or drop it.")
 
 
 def _first_bad(column: pd.Series, notation: Notation) -> int:
