@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli.board import Board
 from equipoise.cli.screen import is_watched, number, remark, say, table
 
 if TYPE_CHECKING:
@@ -259,7 +260,8 @@ def _kept(files: _Files, again: str) -> Iterator[None]:
     except LostProcessError as error:
         raise LostProcessError(f"{error} {files.left(again)}") from error
     except OSError as error:
-        raise ArtifactError(f"The fit of '{files.target}' cannot be kept: {error.strerror or error}.") from error
+        rule = f"The fit of '{files.target}' must be kept as it goes, but got: {error.strerror or error}"
+        raise ArtifactError(f"{rule}. Make room, or give another place with -o. {files.left(again)}") from error
     finally:
         files.tidy()
 
@@ -268,10 +270,10 @@ class _recording:  # noqa: N801
     """Writes down each epoch while training runs, and for TensorBoard if asked for."""
 
     def __init__(self, path: Path, folder: Path | None):
-        self.path, self.begun = path, False
-        self.board = None if folder is None else _board(folder)
+        self.path, self.begun, self.board = path, False, Board(folder)
 
     def __enter__(self) -> Callable[[dict], None]:
+        self.board.__enter__()
         return self._record
 
     def _record(self, record: dict) -> None:
@@ -279,10 +281,7 @@ class _recording:  # noqa: N801
             self._begin(record["epoch"])
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        if self.board is not None:
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(name, value, record["epoch"])
+        self.board.add(record)
 
     def _begin(self, epoch: int) -> None:
         """Keep earlier epochs only: those since the last checkpoint of a fit that was cut short are run once more."""
@@ -291,20 +290,7 @@ class _recording:  # noqa: N801
         self.begun = True
 
     def __exit__(self, *exception: object) -> None:
-        if self.board is not None:
-            self.board.close()
-
-
-def _board(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        from equipoise.description import ArtifactError
-
-        raise ArtifactError(
-            "--tensorboard needs TensorBoard, but it is not installed. pip install tensorboard"
-        ) from None
-    return SummaryWriter(str(folder))
+        self.board.__exit__(*exception)
 
 
 def _scores(model: ConstrainedBNNRegressor, X: Any, rows: RowsOfTable) -> dict[str, dict[str, float]]:
