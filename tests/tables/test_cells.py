@@ -134,6 +134,14 @@ def test_no_guess_is_made_between_decimal_signs(table, text, got, advice):
         numbers_of(table(text), ["a"])
 
 
+@pytest.mark.parametrize(("cell", "unit"), [("2 V", "[V]"), ("2%", "[%]"), ("20 °C", "[°C]"), ("(2)", ""), ("2 *", "")])
+def test_what_stands_behind_a_number_is_advised_to_be_named_if_it_is_a_unit(table, cell, unit):
+    with pytest.raises(TableError) as caught:
+        numbers_of(table(f"a,b\n{cell},1\n"), ["a"])
+    advice = f"unit into the column's name: {unit}." if unit else "Correct it; where an output was not measured"
+    assert advice in str(caught.value)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 100])
 @pytest.mark.parametrize(
     ("text", "values"),

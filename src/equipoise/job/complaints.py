@@ -29,7 +29,9 @@ class JobError(ValueError):
 
 def complaint(error: ValidationError, job: type[BaseModel]) -> str:
     """The first of the errors in a job, as a sentence without the name of the file."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    unknown = [each for each in errors if each["type"] == "extra_forbidden"]  # a key that is missing may be misspelt
+    first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]
     kind, place, got = first["type"], _place(first["loc"]), reprlib.repr(first["input"])
     if kind == "missing":
         return f"{_called(place)} must be given, but got none. Add it."

@@ -254,4 +254,6 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"A job file must be readable UTF-8 text, but got '{path}': {error}.") from error
+        raise JobError(
+            f"A job file must be readable UTF-8 text, but got '{path}': {error}. Save it as such."
+        ) from error

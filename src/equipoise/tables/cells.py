@@ -218,7 +218,7 @@ def _advice(cell: str, notation: Notation) -> str:
         return "Write decimals with a point, or save the table with semicolons: decimal commas need another delimiter."
     if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
         return f"Write decimals with a {sign} in all of the file."
-    if (found := _AROUND.fullmatch(cell)) and (unit := found["unit"].strip()):
+    if (found := _AROUND.fullmatch(cell)) and re.search(r"[^\W_]|[%‰°]", unit := found["unit"].strip()):
         return f"Write numbers alone, and their unit into the column's name: [{unit}]."
     return "Correct it; where an output was not measured, leave the cell empty."
 
