@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise.equations import did_you_mean
+from equipoise.equations import did_you_mean, quoted_list
 from equipoise.frames import bound_of, is_absurd
 from equipoise.tables.dialect import MISSING, NUMBER, dialect_of
 from equipoise.tables.files import DoubtError, MissingError, PathLike, TableError
@@ -70,11 +70,11 @@ def complete(frame: pd.DataFrame, columns: Sequence[str], path: PathLike) -> pd.
 
 def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
     """The columns asked for, all of `names` if None; raises if there is none of that name."""
-    for name in columns or ():
-        if name not in names:
-            rule = f"'{path.name}' must have the columns asked for, but got none called {name!r}."
-            lonely = " It has one column only: is its delimiter a comma, semicolon, tab or |, and no title above?"
-            raise TableError(f"{rule} {did_you_mean(name, names)}{lonely if len(names) == 1 else ''}")
+    if absent := [name for name in columns or () if name not in names]:
+        rule = f"'{path.name}' must have the columns asked for, but got none called {quoted_list(absent)}."
+        advice = did_you_mean(absent[0], names) if len(absent) == 1 else f"Known: {quoted_list(names)}."
+        lonely = " It has one column only: is its delimiter a comma, semicolon, tab or |, and no title above?"
+        raise TableError(f"{rule} {advice}{lonely if len(names) == 1 else ''}")
     return names if columns is None else tuple(columns)
 
 
