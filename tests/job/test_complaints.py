@@ -77,7 +77,7 @@ def test_a_key_that_is_misspelt_is_named_before_the_one_that_is_missing_for_it()
 @pytest.mark.parametrize("key", ["inputs", "outputs"])
 def test_columns_that_were_not_sorted_yet_are_asked_for(key):
     text = "\n".join(f"{key} = []" if line.startswith(key) else line for line in GOOD.splitlines())
-    assert complaint(text).startswith(f"'{key}' must not be empty, but got [].")
+    assert complaint(text).startswith(f"'{key}' must not be empty, but got []. Put names of columns into it.")
 
 
 def test_a_data_file_must_be_text():
