@@ -115,6 +115,15 @@ def test_a_full_disk_leaves_no_page_behind(fitted, monkeypatch, refused):
     )
 
 
+@pytest.mark.usefixtures("asked")
+def test_rows_beyond_what_was_trained_on_are_told(fitted, folder, capsys):
+    new = cell(40, seed=1)
+    new.loc[3:5, "SOC"] = 7
+    new.to_csv("new.csv", index=False)
+    assert main(["report", str(fitted), "new.csv", "-o", "page.html"]) == 0
+    assert "note: 3 of 40 rows have inputs beyond those trained on ('SOC' from" in capsys.readouterr().err
+
+
 def test_a_missing_table_is_refused_before_anything_is_computed(asked, fitted, refused):
     assert "A table must exist, but got 'cel.csv'" in refused("report", fitted, "cel.csv", "-o", "page.html")
     assert asked == {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.cli import fit, gaps
+from equipoise.cli.extent import Extent
 from equipoise.cli.screen import is_watched, say
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def run(
     text = render(page)
     artifact.write(target, lambda file: file.write(text.encode()))
     gaps.tell(rows.left_out, rows.passed_over)
+    Extent.of(loaded, rows.X).tell(loaded)
     say(f"{target}: {len(text.encode()) / 1e6:.1f} MB")
 
 
