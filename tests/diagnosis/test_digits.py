@@ -72,12 +72,12 @@ def test_counts_that_miss_by_one_more_often_than_rounding_does_are_not_rounded(m
         assert written_rounding(terms, error) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("n_terms", [2, 3, 6])
+@pytest.mark.parametrize("n_terms", [2, 6])
 @pytest.mark.parametrize("rows", [3, 12, 100])
 def test_rounded_numbers_are_hardly_ever_taken_for_errors(n_terms, rows):
     """By chance residuals are larger than typical: beyond three standard errors in one of a thousand tables, or so."""
     rng = np.random.default_rng(0)
-    parts = rng.uniform(0, 50, (1000, n_terms, rows))
+    parts = rng.uniform(0, 50, (300, n_terms, rows))
     total, rounded = np.round(parts.sum(1), 1), np.round(parts, 1)
     unlike = 0
     for whole, some in zip(total, rounded, strict=True):
@@ -85,7 +85,7 @@ def test_rounded_numbers_are_hardly_ever_taken_for_errors(n_terms, rows):
         spread = float(z.std())
         terms = [(1.0, whole), *((-1.0, part) for part in some)]
         unlike += written_rounding(terms, z) == 0 and spread > 0.05 * np.sqrt((n_terms + 1) / 12)
-    assert unlike <= 10
+    assert unlike <= 3
 
 
 def test_whole_percentages_are_rounded():
