@@ -82,6 +82,20 @@ def test_the_commands_on_the_page_lead_to_the_same_model_and_the_same_page(asked
     assert asked["commands"] == lines
 
 
+@pytest.mark.usefixtures("long_training")
+def test_the_job_file_is_named_from_where_one_is(asked, folder, monkeypatch):
+    monkeypatch.setattr(fit, "QUICK", {"hidden": (3,), "max_epochs": 3, "n_draws": 2})
+    for name in ("jobs", "models"):
+        (folder / name).mkdir()
+    handmade_table.write(folder / "jobs")
+    assert main(["fit", "jobs/cell.toml", "-o", "models/m.safetensors", "--quick"]) == 0
+    assert main(["report", "models/m.safetensors", "cell.csv"]) == 0
+    assert asked["commands"][0] == "equipoise fit jobs/cell.toml -o models/m.safetensors --seed 0 --quick"
+    monkeypatch.chdir(folder / "models")
+    assert main(["report", "m.safetensors", "../cell.csv"]) == 0
+    assert asked["commands"][0] == "equipoise fit ../jobs/cell.toml -o m.safetensors --seed 0 --quick"
+
+
 def test_a_model_that_no_command_made_comes_without_the_line_of_one(asked, fitted, folder):
     artifact.save(artifact.load(fitted), "python.safetensors", job=FULL_JOB)
     assert main(["report", "python.safetensors", "cell.csv"]) == 0

@@ -86,7 +86,7 @@ def _fit(
     scores = _scores(model, X, rows)
     notes = {"data": described.data.name, "data_sha256": fingerprint(described.data), "rows": len(X), "quick": quick}
     notes |= {"rows left out": rows.left_out} if rows.left_out else {}
-    notes |= {"job file": job.name, **_unusual(device, processes)}
+    notes |= {"job file": _seen_from(files.target, job), **_unusual(device, processes)}
     artifact.save(model, files.target, job=described.text, notes=notes | _flat(scores))
     files.finish(model)
     _summarise(model, scores, files, seconds, quick)
@@ -159,6 +159,18 @@ def _estimator(
     model.set_params(device=current().own_device(model.device))
     check_device(model.device)
     return model
+
+
+def _seen_from(target: Path, job: Path) -> str:
+    """Where the job file is, from the folder of the model.
+
+    Example:
+        >>> _seen_from(Path("m"), Path("cell.toml")), _seen_from(Path("models/m"), Path("jobs/cell.toml"))
+        ('cell.toml', '../jobs/cell.toml')
+    """
+    with suppress(ValueError):  # on another drive
+        return Path(os.path.relpath(job, target.parent)).as_posix()
+    return job.name
 
 
 def _unusual(device: str | None, processes: int) -> dict[str, str | int]:

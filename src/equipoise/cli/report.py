@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from functools import partial
 from pathlib import Path
@@ -73,8 +74,15 @@ def _again(described: Description, model: Path, words: list[str]) -> list[str]:
     report = shlex.join(["equipoise", "report", *words])
     if described.job is None or "quick" not in notes:
         return [report]
-    job, seed = Path(notes.get("job file", f"{model.stem}.toml")), described.configuration.random_state
-    made = fit.line(job, model, seed, notes["quick"], notes.get("device"), notes.get("processes", 1))
+    job = os.path.normpath(model.parent / notes.get("job file", f"{model.stem}.toml"))
+    made = fit.line(
+        Path(job),
+        model,
+        described.configuration.random_state,
+        notes["quick"],
+        notes.get("device"),
+        notes.get("processes", 1),
+    )
     return [made, report]
 
 
