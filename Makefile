@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 BENCH := .venv-bench
+TABLE_TESTS := $(foreach part,cli job tables diagnosis report tuning,tests/$(part) src/equipoise/$(part)) \
+  $(foreach part,artifact atomic deployment description,tests/test_$(part).py src/equipoise/$(part).py) tests/test_guide.py
 
 # PIP_CONSTRAINT pins what is installed; newer versions of pip want PIP_BUILD_CONSTRAINT for the build backend.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
@@ -15,7 +17,7 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce study tune compare compare-small test check lint types format bench figure clean
+.PHONY: help setup reproduce study tune compare compare-small test test-table check lint types format bench figure clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,8 +44,12 @@ compare: $(STAMP) ## every rival method on the battery and five other cases (hou
 compare-small: $(STAMP) ## the same in miniature: few epochs, one case; the numbers mean nothing
 	@$(BIN)/equipoise compare few --quick --seeds 2 -o runs/compare-small
 
+# Tests are kept compiled, whatever the environment says: each worker would do it again.
 test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options to pytest)
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+test-table: $(STAMP) ## those of what a user's own table goes through: commands, job, reading, diagnosis, report, model file
+	@$(MAKE) --no-print-directory test ARGS="$(TABLE_TESTS) $(ARGS)"
 
 check: lint types test ## lint, types and tests (layering and equation labels are tests)
 

@@ -1,5 +1,7 @@
 """Settings of the whole test run; they must be in place before the package is first imported."""
 
+import atexit
+import gc
 import hashlib
 import os
 from pathlib import Path
@@ -10,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn skips one of its estimator checks without it
+gc.disable()  # while tests are collected: imports leave no garbage, and looking for it takes a quarter of their time
+atexit.register(gc.freeze)  # nor is any looked for when a process ends
 os.environ["OMP_NUM_THREADS"] = "1"  # for torch: the matrices are small, and a sum has one order
 
 # Compiled loops are kept from run to run. Numba looks at the file of a loop only, not at those that it calls into.
@@ -37,6 +41,7 @@ collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") i
 _LONG = ("test_session.py", "test_deployment.py", "test_fit.py", "test_guide.py", "test_story.py", "test_artifact.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
 def pytest_collection_modifyitems(items):
     """A file's tests stay on one worker, which has what they share and need not ask for each of them what is next.
 
@@ -46,6 +51,12 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
+
+
+def pytest_collection_finish():
+    """From here on garbage is looked for, but not in what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

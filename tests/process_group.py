@@ -14,7 +14,10 @@ from equipoise.distributed import joined
 PATIENCE = 60.0  # seconds for what takes a few
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["equipoise.tuning", "equipoise.diagnosis", "equipoise.report.story", "torch._dynamo", "distributed", "pytest"]
+    [
+        *("equipoise.cli.app", "equipoise.job", "equipoise.tables", "equipoise.diagnosis", "equipoise.artifact"),
+        *("equipoise.tuning", "equipoise.report.story", "pint", "pyarrow.pandas_compat", "rich.table", "pytest"),
+    ]
 )
 
 one_server = pytest.mark.xdist_group("processes")  # one worker has the server that processes are forked from

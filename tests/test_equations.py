@@ -62,6 +62,7 @@ def test_numbers_parentheses_and_constants_may_stand_on_both_sides():
         ("1E+2*a = 1e-2*b", {"a": 100, "b": -0.01}, 0),
         ("0 = -(a - (b - 1))", {"a": 1, "b": -1}, 1),
         ("a\n  = b\n\t+ c", {"a": 1, "b": -1, "c": -1}, 0),
+        ("a – b = c", {"a": 1, "b": -1, "c": -1}, 0),  # as word processors write it
         ("a − b = 2·c × 3 ÷ 4", {"a": 1, "b": -1, "c": -1.5}, 0),
         ("a=-b", {"a": 1, "b": 1}, 0),
         ("(2 - 1)*(3 + a) = 0", {"a": 1}, 3),

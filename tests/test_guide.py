@@ -27,6 +27,7 @@ from equipoise.cli import app, main
 from equipoise.job import Job, ModelOptions
 from equipoise.report import charts
 
+pytestmark = pytest.mark.xdist_group("deployment")  # as in test_deployment.py: what exports takes long to import
 DOCS = Path(__file__).parent.parent / "docs"
 GUIDE = (DOCS / "guide.md").read_text("utf-8")
 RECONCILIATION = (DOCS / "reconciliation.md").read_text("utf-8")

@@ -59,13 +59,14 @@ def test_chosen_rows_are_taken_once_and_in_order():
     trained, held_out = given_split([3, 1, 3], 5)
     assert (trained.tolist(), held_out.tolist()) == ([0, 2, 4], [1, 3])
     assert given_split([], 3)[0].tolist() == [0, 1, 2]
+    assert given_split(range(37), 40)[0].tolist() == [37, 38, 39]
 
 
 @pytest.mark.parametrize(
-    "held_out", [[-1], [40], [0.5], range(39)], ids=["negative", "beyond", "fraction", "all but one"]
+    "held_out", [[-1], [40], [0.5], range(38)], ids=["negative", "beyond", "fraction", "all but two"]
 )
 def test_rows_that_cannot_be_held_out_are_refused(held_out):
-    with pytest.raises(ValueError, match="held_out must hold positions of rows, 0 to 39, and leave two rows"):
+    with pytest.raises(ValueError, match="held_out must hold positions of rows, 0 to 39, and leave 3 rows"):
         given_split(held_out, 40)
 
 
@@ -76,6 +77,7 @@ def test_an_output_that_is_hardly_measured_is_named():
     Y[2, 1] = np.nan
     with pytest.raises(ValueError, match=r"measured in 3 rows at least .* but got 2 for 'b'\. Drop it"):
         check_measured(Y, ["a", "b"])
-    check_measured(Y[:2], ["a", "b"])  # two rows can hold no three
+    with pytest.raises(ValueError, match=r"but got 2 for 'a'\. Drop it, or add rows that have it\."):
+        check_measured(outputs()[:2], ["a", "b"])
     with pytest.raises(ValueError, match=r"but got 1 for 'a'"):
         check_measured(outputs()[:, :1] * np.where(np.arange(40) < 8, 1, np.nan)[:, None], ["a"], np.arange(7, 40))

@@ -18,13 +18,13 @@ def taken(X, columns=()):
 
 
 def test_named_columns_are_taken_in_their_order_from_frames_of_any_kind():
-    table = pd.DataFrame({"z": [1.0, 2.0], "other": [0.0, 0.0], "x": [3, 4]})
+    table = pd.DataFrame({"z": [1.0, 2.0, 5.0], "other": [0.0, 0.0, 0.0], "x": [3, 4, 6]})
     for frame in (table, pl.from_pandas(table)):
-        np.testing.assert_array_equal(taken(frame, ["x", "z"]), [[3, 1], [4, 2]])
+        np.testing.assert_array_equal(taken(frame, ["x", "z"]), [[3, 1], [4, 2], [6, 5]])
 
 
 def test_arrays_are_taken_as_they_are():
-    np.testing.assert_array_equal(taken([[1, 2], [3, 4]], ["x", "z"]), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(taken([[1, 2], [3, 4], [5, 6]], ["x", "z"]), [[1, 2], [3, 4], [5, 6]])
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_an_input_that_is_no_finite_number_is_named_with_its_column_and_row(valu
 
 
 def test_a_number_beyond_all_measure_is_named_in_memory_as_in_a_file(tmp_path):
-    values = np.array([[1.0, 2.0], [3.0, -1e160]])
+    values = np.array([[1.0, 2.0], [3.0, -1e160], [5.0, 6.0]])
     np.save(tmp_path / "values.npy", values)
     for table in (values, np.load(tmp_path / "values.npy", mmap_mode="r"), pd.DataFrame(values, columns=["x", "z"])):
         got = rf"-1e\+160 in column '{'z' if isinstance(table, pd.DataFrame) else '[xy]1'}', row 1"
@@ -46,11 +46,13 @@ def test_a_number_beyond_all_measure_is_named_in_memory_as_in_a_file(tmp_path):
             outputs_of(table)
 
 
-def test_one_row_can_be_predicted_for_but_not_learned_from():
+def test_one_row_can_be_predicted_for_and_three_learned_from(tmp_path):
     model = ConstrainedBNNRegressor()
-    with pytest.raises(ValueError, match="minimum of 2 is required"):
-        inputs_of(model, [[1.0]], (), reset=True)
-    inputs_of(model, [[1.0], [2.0]], (), reset=True)
+    np.save(tmp_path / "two.npy", np.ones((2, 1)))
+    for two in ([[1.0], [2.0]], np.load(tmp_path / "two.npy", mmap_mode="r")):
+        with pytest.raises(ValueError, match="minimum of 3 is required"):
+            inputs_of(model, two, (), reset=True)
+    inputs_of(model, [[1.0], [2.0], [3.0]], (), reset=True)
     assert inputs_of(model, [[1.0]], (), reset=False).shape == (1, 1)
     with pytest.raises(ValueError, match="X has 2 features"):
         inputs_of(model, [[1.0, 2.0]], (), reset=False)

@@ -32,7 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _OPERANDS = ("quoted", "number", "name")
-_SPELLINGS = {"−": "-", "×": "*", "·": "*", "÷": "/"}
+_SPELLINGS = {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/"}
 _ARITHMETIC = "Use + - * / and parentheses around numbers and column names, and put unusual names in backticks."
 _NONLINEAR = "Compute it beforehand and give it a column of its own."
 _POWER = ("the power", "Write a constant as a number, such as 1e-3, and give a power a column of its own.")

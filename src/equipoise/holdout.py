@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from equipoise.intake import LEAST_MEASURED
 from equipoise.passes import Array, Positions, Table, pieces
 
-LEAST_MEASURED = 3  # rows in which every output must be measured
 RARE = 10  # rows: an output that is measured in fewer is not held out
 MOST_STREAMED = 100_000  # rows held out of a table that stays in its file: these are in memory
 
@@ -42,10 +42,10 @@ def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
     """
     chosen = np.unique(np.asarray(held_out))
     whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
-    if len(chosen) and not (whole and chosen[0] >= 0 and chosen[-1] < n and len(chosen) < n - 1):
+    if len(chosen) and not (whole and chosen[0] >= 0 and chosen[-1] < n and len(chosen) <= n - LEAST_MEASURED):
         raise ValueError(
-            f"held_out must hold positions of rows, 0 to {n - 1}, and leave two rows at least to train on, "
-            f"but got {held_out!r}."
+            f"held_out must hold positions of rows, 0 to {n - 1}, and leave {LEAST_MEASURED} rows at least to train "
+            f"on, but got {held_out!r}."
         )
     chosen = chosen.astype(np.intp)
     return _others(chosen, n), chosen
@@ -53,12 +53,11 @@ def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
 
 def check_measured(Y: Table, outputs: Sequence[str], rows: Positions | None = None) -> None:
     """Raise unless the rows of Y, shape `(n, n_y)`, that are trained on have something of every output."""
-    n_rows = len(Y) if rows is None else len(rows)
     for name, n_measured in zip(outputs, _counts(Y, rows), strict=True):
-        if n_measured < min(LEAST_MEASURED, n_rows):
+        if n_measured < LEAST_MEASURED:
             raise ValueError(
                 f"Every output must be measured in {LEAST_MEASURED} rows at least that are trained on, but got "
-                f"{n_measured} for {name!r}. Drop it."
+                f"{n_measured} for {name!r}. Drop it, or add rows that have it."
             )
 
 

@@ -14,6 +14,7 @@ from equipoise.passes import Table, is_mapped, is_whole, pieces
 from equipoise.scaling import Standardizer
 
 Array = NDArray[np.float64]
+LEAST_MEASURED = 3  # rows in which every output must be measured
 FARTHEST = 1e30  # standard deviations from the training data: beyond them single precision overflows
 
 
@@ -38,12 +39,13 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
         reset: Whether this is a new fit, or rows that must have the columns of the last one.
     """
     X = frames.select(X, columns, "X")
-    if reset and is_mapped(X) and X.ndim == 2 and min(X.shape) > 0 and len(X) > 1:
+    if reset and is_mapped(X) and X.ndim == 2 and min(X.shape) > 0 and len(X) >= LEAST_MEASURED:
         check_mapped("X", X, columns)
         validate_data(estimator, X, skip_check_array=True)  # keeps the number of inputs
         return X
     try:
-        checked = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
+        least = LEAST_MEASURED if reset else 1
+        checked = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
     except (TypeError, ValueError) as error:
         if (found := frames.culprit(X)) is None:
             raise

@@ -1,5 +1,6 @@
 """The commands together: help without waiting, exit codes, errors in one sentence, completion, plain text in pipes."""
 
+import gc
 import importlib.metadata
 import json
 import os
@@ -91,6 +92,19 @@ def test_what_is_a_mistake_of_this_library_is_not_passed_off_as_the_users(monkey
     monkeypatch.setattr("equipoise.cli.check.diagnosis_of", mistaken)
     with pytest.raises(KeyError):
         main(["check", "cell.toml"])
+
+
+def test_garbage_is_looked_for_as_often_as_before_unless_the_process_is_the_commands_own(monkeypatch):
+    often, at_exit = gc.get_threshold(), []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    main(["--version"])
+    assert (gc.get_threshold(), at_exit) == (often, [])
+    monkeypatch.setattr(sys, "argv", ["equipoise", "--version"])
+    try:
+        assert main() == 0
+        assert (gc.get_threshold()[0], at_exit) == (10_000, [gc.freeze])
+    finally:
+        gc.set_threshold(*often)
 
 
 def test_the_hook_for_uncaught_exceptions_stays_the_callers():

@@ -142,10 +142,13 @@ def test_a_constant_output_is_remarked_on_with_and_without_balances(folder, caps
     assert "note: Column 'Loss [V]' is constant (0.1)." in capsys.readouterr().err
 
 
-def test_fewer_rows_than_outputs_are_remarked_on(folder, capsys):
-    handmade_table.write(folder, cell(2))
+@pytest.mark.parametrize(("rows", "count", "have"), [(1, "1 row", "1 row has"), (2, "2 rows", "2 rows have")])
+def test_fewer_rows_than_outputs_are_remarked_on(folder, capsys, rows, count, have):
+    handmade_table.write(folder, cell(rows))
     assert main(["check", "cell.toml"]) == 0
-    assert "note: 'cell.csv' has 2 rows for 3 outputs: too few to learn from." in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert f"note: 'cell.csv' has {count} for 3 outputs: too few to learn from." in err
+    assert f"too few rows: {have} all its columns; at least 3 are needed" in out
 
 
 def test_an_output_without_any_value_is_remarked_on(folder, capsys):

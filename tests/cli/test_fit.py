@@ -7,13 +7,11 @@ import json
 import os
 import shlex
 import signal
-import sys
-from types import SimpleNamespace
 
 import handmade_table
 import numpy as np
 import pytest
-from handmade_table import INPUTS, JOB, OUTPUTS, cell, contents
+from handmade_table import FULL_JOB, INPUTS, JOB, OUTPUTS, cell, contents
 from process_group import one_server, together
 from safetensors.numpy import load_file
 
@@ -146,39 +144,14 @@ def test_a_job_without_balances_gives_a_plain_network(folder, capsys):
 
 
 def test_what_check_would_remark_on_is_said_before_training(folder, capsys):
-    handmade_table.write(folder, cell(2), JOB.replace("OCV - Loss", "OCV + Loss"))
+    handmade_table.write(folder, cell(3), FULL_JOB)
     assert main(["fit", "cell.toml"]) == 0
-    err = capsys.readouterr().err
-    assert "note: 'cell.csv' has 2 rows for 3 outputs: too few to learn from." in err
-    assert "note: Balance 'voltage' has too few rows" in err
-
-
-def test_epochs_are_recorded_for_tensorboard(folder, monkeypatch):
-    written = []
-
-    class Writer:
-        def __init__(self, folder):
-            written.append(folder)
-
-        def add_scalar(self, name, value, step):
-            written.append((name, value, step))
-
-        def close(self):
-            written.append("closed")
-
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
-    assert main(["fit", "cell.toml", "--tensorboard", "board"]) == 0
-    assert (written[0], written[-1]) == ("board", "closed")
-    recorded = {(name, step): value for name, value, step in written[1:-1]}
-    for record in epochs(folder / "cell.run.jsonl"):
-        assert recorded["validation", record["epoch"]] == record["validation"]
-
-
-def test_tensorboard_is_asked_for_where_it_is_missing(monkeypatch, refused):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    assert "--tensorboard needs TensorBoard, but it is not installed. pip install tensorboard" in refused(
-        "fit", "cell.toml", "--tensorboard", "board"
-    )
+    assert "note: 'cell.csv' has 3 rows for 4 outputs: too few to learn from." in capsys.readouterr().err
+    table = cell(4)
+    table.loc[0, "Voltage [V]"] = table.loc[1, "OCV [V]"] = np.nan
+    handmade_table.write(folder, table)
+    assert main(["fit", "cell.toml"]) == 0
+    assert "note: Balance 'voltage' has too few rows" in capsys.readouterr().err
 
 
 # --- A fit that was cut short -----------------------------------------------------------------------------------------
@@ -234,9 +207,17 @@ def test_a_checkpoint_that_is_left_is_not_overwritten_without_being_told_to(fold
     assert (folder / "cell.safetensors").read_bytes() == (whole / "cell.safetensors").read_bytes()
 
 
-def test_a_single_row_is_refused_with_the_number_that_is_needed(folder, refused):
-    handmade_table.write(folder, cell(1))
-    assert "'cell.csv' must hold 2 rows at least to learn from, but got 1. Add more." in refused("fit", "cell.toml")
+def test_an_output_that_two_rows_have_is_refused_by_name(folder, refused):
+    table = cell(5)
+    table.loc[:2, "Loss [V]"] = np.nan
+    handmade_table.write(folder, table)
+    message = "measured in 3 rows at least that are trained on, but got 2 for 'Loss [V]'. Drop it, or add rows"
+    assert message in refused("fit", "cell.toml")
+
+
+def test_two_rows_are_refused_with_the_number_that_is_needed(folder, refused):
+    handmade_table.write(folder, cell(2))
+    assert "'cell.csv' must hold 3 rows at least to learn from, but got 2. Add more." in refused("fit", "cell.toml")
 
 
 def test_outlying_rows_are_called_by_their_lines(folder, capsys):
@@ -322,7 +303,10 @@ def full_disk(_):
 
 def test_a_full_disk_leaves_nothing_of_a_fit_behind(monkeypatch, refused):
     monkeypatch.setattr(os, "fsync", full_disk)
-    assert "The fit of 'cell.safetensors' cannot be kept: No space left on device." in refused("fit", "cell.toml")
+    assert refused("fit", "cell.toml").endswith(
+        "The fit of 'cell.safetensors' must be kept as it goes, but got: No space left on device. Make room, or give "
+        "another place with -o. Nothing is kept: no checkpoint was due yet."
+    )
 
 
 def test_a_disk_that_is_full_when_the_model_is_written_costs_no_training(folder, whole, monkeypatch, capsys):

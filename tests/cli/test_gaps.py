@@ -44,6 +44,31 @@ def test_predictions_are_those_of_a_table_without_such_rows(fitted, new, monkeyp
     pd.testing.assert_frame_equal(read(name), read(f"less-{name}"), check_exact=True)
 
 
+@pytest.mark.parametrize("chunk", [64, 8192])
+@pytest.mark.parametrize(
+    ("rows", "where"),
+    [
+        (slice(0, 63), "in line 2 of 'new.csv', nor in 63 more below. Fill it in, or drop it. Or leave out such rows"),
+        (
+            slice(64, 127),
+            "in line 66 of 'new.csv', nor in 63 more below. Fill it in, or drop it. Or leave out such rows",
+        ),
+        (slice(0, 149), "in any row of 'new.csv'. Fill it in, or drop it."),
+    ],
+    ids=["first piece", "second piece", "all"],
+)
+def test_what_is_said_of_missing_inputs_does_not_depend_on_pieces(
+    fitted, folder, refused, monkeypatch, chunk, rows, where
+):
+    monkeypatch.setattr(predict, "CHUNK", chunk)
+    table = cell(150, seed=1)
+    table.loc[rows, "SOC"] = np.nan
+    table.to_csv("new.csv", index=False)
+    said = refused("predict", fitted, "new.csv", "-o", "out.csv")
+    assert f"Column 'SOC' must hold a number in every row, but got none {where}" in said
+    assert ("--skip-incomplete" in said) == ("such rows" in where)
+
+
 def test_several_tables_are_told_of_together(fitted, new, capsys):
     new.iloc[:10].to_csv("first.csv", index=False)
     words = ["predict", str(fitted), "new.csv", "first.csv", "-o", "out", "--skip-incomplete"]

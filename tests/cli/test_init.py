@@ -169,6 +169,11 @@ def test_an_unknown_column_is_refused_with_the_closest_one(refused):
     assert "inputs must name columns of the table, but got 'Curent'. Did you mean 'Current [A]'?" in sentence
 
 
+def test_a_column_with_two_places_is_refused(refused):
+    sentence = refused("init", "cell.csv", "-o", "new.toml", "--inputs", "SOC", "--outputs", "SOC,OCV [V]")
+    assert "columns must have one place each, but got 'SOC' in 'inputs' and in 'outputs'. Remove" in sentence
+
+
 def test_a_missing_table_is_refused_with_the_closest_one(refused):
     assert "A table must exist, but got 'cel.csv', which does not. Did you mean 'cell.csv'?" in refused(
         "init", "cel.csv"

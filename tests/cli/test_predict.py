@@ -281,6 +281,14 @@ def test_a_missing_input_is_named(fitted, new, refused, missing):
     assert f"'new.csv' must have the columns asked for, but got none called '{missing}'" in sentence
 
 
+def test_all_inputs_that_are_missing_are_named(fitted, new, refused):
+    new.drop(columns=["SOC", "Current [A]"]).to_csv("new.csv", index=False)
+    sentence = refused("predict", fitted, "new.csv", "-o", "out.csv")
+    assert (
+        "must have the columns asked for, but got none called 'Current [A]' and 'SOC'. Known: 'run', 'Lead" in sentence
+    )
+
+
 def test_a_cell_that_is_no_number_is_named_wherever_it_stands(fitted, new, refused, monkeypatch):
     new.astype({"SOC": object}).replace({"SOC": {new.loc[149, "SOC"]: "full"}}).to_csv("new.csv", index=False)
     monkeypatch.setattr(predict, "CHUNK", 64)  # the pieces before were predicted and must not be left behind

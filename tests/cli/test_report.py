@@ -2,13 +2,15 @@
 
 import errno
 import os
+import shlex
 
+import handmade_table
 import numpy as np
 import pytest
 from handmade_table import FULL_JOB, cell
 
 from equipoise import artifact
-from equipoise.cli import main
+from equipoise.cli import fit, main
 
 X = ["Current [A]", "SOC", "Lead [V]"]
 OUTPUTS = ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
@@ -55,7 +57,58 @@ def test_job_files_and_data_are_told_so_that_it_can_be_done_again(asked, fitted,
         "trained on: data": "cell.csv",
         "trained on: data_sha256": trained_on,
         "trained on: rows": 60,
+        "trained with": ", ".join(f"{name} {v}" for name, v in artifact.describe(fitted).versions.items()),
     }
+
+
+@pytest.mark.usefixtures("long_training")
+def test_the_commands_on_the_page_lead_to_the_same_model_and_the_same_page(asked, folder, monkeypatch):
+    monkeypatch.setattr(fit, "QUICK", {"hidden": (3,), "max_epochs": 3, "n_draws": 2})
+    (folder / "cell.toml").rename(folder / "my job.toml")
+    assert main(["fit", "my job.toml", "-o", "m.safetensors", "--quick", "--seed", "3"]) == 0
+    assert main(["report", "m.safetensors", "cell.csv", "--title", "Cell 7", "--skip-incomplete"]) == 0
+    lines = asked["commands"]
+    assert lines == [
+        "equipoise fit 'my job.toml' -o m.safetensors --seed 3 --quick",
+        "equipoise report m.safetensors cell.csv --output m.html --title 'Cell 7' --skip-incomplete",
+    ]
+    first = handmade_table.contents(folder)
+    for name in ("m.safetensors", "m.html", "my job.toml"):
+        (folder / name).unlink()
+    (folder / "my job.toml").write_text(asked["job"], "utf-8")
+    assert [main(shlex.split(line)[1:]) for line in lines] == [0, 0]
+    again = handmade_table.contents(folder)
+    assert {**again, "m.run.jsonl": b""} == {**first, "m.run.jsonl": b""}  # which has times
+    assert asked["commands"] == lines
+
+
+@pytest.mark.usefixtures("long_training")
+def test_the_job_file_is_named_from_where_one_is(asked, folder, monkeypatch):
+    monkeypatch.setattr(fit, "QUICK", {"hidden": (3,), "max_epochs": 3, "n_draws": 2})
+    for name in ("jobs", "models"):
+        (folder / name).mkdir()
+    handmade_table.write(folder / "jobs")
+    assert main(["fit", "jobs/cell.toml", "-o", "models/m.safetensors", "--quick"]) == 0
+    assert main(["report", "models/m.safetensors", "cell.csv"]) == 0
+    assert asked["commands"][0] == "equipoise fit jobs/cell.toml -o models/m.safetensors --seed 0 --quick"
+    monkeypatch.chdir(folder / "models")
+    assert main(["report", "m.safetensors", "../cell.csv"]) == 0
+    assert asked["commands"][0] == "equipoise fit ../jobs/cell.toml -o m.safetensors --seed 0 --quick"
+
+
+def test_a_model_that_no_command_made_comes_without_the_line_of_one(asked, fitted, folder):
+    artifact.save(artifact.load(fitted), "python.safetensors", job=FULL_JOB)
+    assert main(["report", "python.safetensors", "cell.csv"]) == 0
+    assert asked["commands"] == ["equipoise report python.safetensors cell.csv --output python.html"]
+
+
+def test_a_joint_fit_on_a_device_is_done_again_as_one(asked, fitted, folder):
+    notes = {"quick": False, "device": "cuda:1", "processes": 2}
+    artifact.save(artifact.load(fitted), "joint.safetensors", job=FULL_JOB, notes=notes)
+    assert main(["report", "joint.safetensors", "cell.csv"]) == 0
+    assert asked["commands"][0] == (
+        "torchrun --nproc-per-node 2 -m equipoise fit joint.toml -o joint.safetensors --seed 0 --device cuda:1"
+    )
 
 
 def test_it_is_written_beside_the_model_by_default(asked, fitted, folder, capsys):
@@ -74,6 +127,15 @@ def test_a_full_disk_leaves_no_page_behind(fitted, monkeypatch, refused):
     assert "'page.html' cannot be written: No space left on device" in refused(
         "report", fitted, "cell.csv", "-o", "page.html"
     )
+
+
+@pytest.mark.usefixtures("asked")
+def test_rows_beyond_what_was_trained_on_are_told(fitted, folder, capsys):
+    new = cell(40, seed=1)
+    new.loc[3:5, "SOC"] = 7
+    new.to_csv("new.csv", index=False)
+    assert main(["report", str(fitted), "new.csv", "-o", "page.html"]) == 0
+    assert "note: 3 of 40 rows have inputs beyond those trained on ('SOC' from" in capsys.readouterr().err
 
 
 def test_a_missing_table_is_refused_before_anything_is_computed(asked, fitted, refused):

@@ -64,6 +64,7 @@ def test_a_newcomer_comes_from_a_table_to_a_report(tmp_path, equipoise):
     equipoise("report", "cell.safetensors", "new.csv", "-o", "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
     assert all(text in page for text in ("cell.safetensors", "new.csv", "fit --quick, a first look", *OUTPUTS))
+    assert "fit cell.toml -o cell.safetensors --seed 0 --quick\nequipoise report cell.safetensors new.csv" in page
     assert len(page.encode()) < 2_000_000
     written = {"cell.toml", "cell.safetensors", "cell.run.jsonl", "out.csv", "report.html"}
     assert {path.name for path in tmp_path.iterdir()} == {"cell.csv", "new.csv"} | written

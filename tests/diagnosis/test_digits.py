@@ -51,12 +51,41 @@ def test_few_errors_of_whole_numbers_are_no_rounding():
 def test_counts_that_miss_by_much_of_what_they_vary_by_are_not_rounded():
     """Three numbers in whole steps are off by 1.5 at most: a fifth of what the terms vary by when that is 7.5."""
     rng = np.random.default_rng(0)
-    error = rng.integers(-1, 2, 3000).astype(float)
+    error = rng.choice([-1.0, 0.0, 1.0], 3000, p=[1 / 8, 3 / 4, 1 / 8])  # as rounding does
     for most, expected in ((3, 0.0), (10, 0.0), (14, 1.5)):
         a, b = rng.integers(0, most + 1, (2, 3000)).astype(float)
         terms = [(1.0, a + b + error), (-1.0, a), (-1.0, b)]
         assert (np.hypot.reduce([column.std() for _, column in terms]) > 7.5) == (expected > 0)
         assert written_rounding(terms, error) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("most", [20, 100, 10_000])
+@pytest.mark.parametrize("rows", [60, 3000])
+def test_counts_that_miss_by_one_more_often_than_rounding_does_are_not_rounded(most, rows):
+    """Rounding of three terms misses by one in a quarter of the rows: the sum of two errors is beyond ±½."""
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(0, most, (2, rows))
+    rounded = np.round(a + b) - np.round(a) - np.round(b)
+    for error, expected in ((rounded, 1.5), (rng.integers(-1, 2, rows).astype(float), 0.0)):
+        total = np.round(a) + np.round(b) + error
+        terms = [(1.0, total), (-1.0, np.round(a)), (-1.0, np.round(b))]
+        assert written_rounding(terms, error) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_terms", [2, 6])
+@pytest.mark.parametrize("rows", [3, 12, 100])
+def test_rounded_numbers_are_hardly_ever_taken_for_errors(n_terms, rows):
+    """By chance residuals are larger than typical: beyond three standard errors in one of a thousand tables, or so."""
+    rng = np.random.default_rng(0)
+    parts = rng.uniform(0, 50, (300, n_terms, rows))
+    total, rounded = np.round(parts.sum(1), 1), np.round(parts, 1)
+    unlike = 0
+    for whole, some in zip(total, rounded, strict=True):
+        z = whole - some.sum(0)
+        spread = float(z.std())
+        terms = [(1.0, whole), *((-1.0, part) for part in some)]
+        unlike += written_rounding(terms, z) == 0 and spread > 0.05 * np.sqrt((n_terms + 1) / 12)
+    assert unlike <= 3
 
 
 def test_whole_percentages_are_rounded():

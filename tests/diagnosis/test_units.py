@@ -120,6 +120,10 @@ def test_columns_may_be_added_unless_their_units_forbid_it():
             ["'b [A]' is in A and 'a [V]' in V: they can be added only if the factor 0.05 has a unit of its own"],
         ),
         (
+            {"b [A]": -0.05, "a [V]": 1.0},
+            ["'b [A]' is in A and 'a [V]' in V: they can be added only if the factor 0.05 has a unit of its own"],
+        ),
+        (
             {"a [K]": 1.0, "b [°C]": -1.0},
             ["'b [°C]' is in °C and 'a [K]' in K: their zeros differ by 273.15 in base units"],
         ),

@@ -69,10 +69,15 @@ def test_a_missing_key_is_named(key):
     assert complaint(text).startswith(f"'{key}' must be given, but got none.")
 
 
+def test_a_key_that_is_misspelt_is_named_before_the_one_that_is_missing_for_it():
+    text = 'Data = "cell.csv"\ninputs = ["SOC"]\noutputs = ["OCV"]'
+    assert complaint(text) == "keys must be known, but got 'Data'. Did you mean 'data'?"
+
+
 @pytest.mark.parametrize("key", ["inputs", "outputs"])
 def test_columns_that_were_not_sorted_yet_are_asked_for(key):
     text = "\n".join(f"{key} = []" if line.startswith(key) else line for line in GOOD.splitlines())
-    assert complaint(text).startswith(f"'{key}' must not be empty, but got [].")
+    assert complaint(text).startswith(f"'{key}' must not be empty, but got []. Put names of columns into it.")
 
 
 def test_a_data_file_must_be_text():

@@ -28,6 +28,16 @@ def test_findings_say_what_they_are_of():
     assert f.settings["likelihood"] == "joint"
     assert f.history is balanced().history_
     assert {"Python", "equipoise", "torch"} <= set(f.versions)
+    assert (f.n_beyond, f.beyond) == (0, ())
+
+
+def test_rows_beyond_what_was_trained_on_are_counted():
+    X, Y = (frame.head(10).copy() for frame in table())
+    X.loc[X.index[2:5], "z"] = 1e3
+    X.loc[X.index[4:6], "x"] = -1e3
+    f = findings(balanced(), X, Y)
+    assert (f.n_beyond, f.beyond) == (4, ("x", "z"))
+    assert balanced().extrapolates(X).sum() == 4
 
 
 def test_the_ledger_adds_up_to_the_variance_of_measured_values():

@@ -23,6 +23,7 @@ from equipoise.report.page import SPACE
 pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
 LARGEST = 2_000_000  # bytes
 JOB = 'data = "flows.csv"\n[balances]\nsum = "total = a + b"  # <kept>\n'
+COMMANDS = ["equipoise fit 'my flows.toml' -o m.safetensors --seed 3", "equipoise report m.safetensors flows.csv"]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SECTIONS = [
     "Outputs at a glance",
@@ -41,7 +42,9 @@ SECTIONS = [
 @cache
 def whole_page():
     found = findings(balanced(), *table(), baseline=without_balances())
-    return report(found, title="Flows & <balances>", job=JOB, notes={"data": "flows.csv", "rows": 120})
+    return report(
+        found, title="Flows & <balances>", job=JOB, commands=COMMANDS, notes={"data": "flows.csv", "rows": 120}
+    )
 
 
 @cache
@@ -175,6 +178,8 @@ def test_every_drawing_takes_the_colours_of_a_dark_page():
 def test_it_can_be_done_again():
     text = Elements(whole_html()).text
     assert JOB.strip() in text
+    assert "To do it again, with the job file below where it finds its table" in text
+    assert "\n".join(COMMANDS) in text
     assert f"version = {{{version('equipoise')}}}" in text
     assert "Learning with Embedded Linear Equality Constraints" in text
     facts = rows_of("How to cite and reproduce")
@@ -200,7 +205,9 @@ def test_a_plain_model_with_few_rows_and_a_constant_output_is_reported():
     assert [section.title for section in page.sections] == [SECTIONS[i] for i in (0, 1, 2, 5, 7, 8, 9)]
     assert "“y1” did not vary" in page.lead
     assert "“y2” was not measured" in page.lead
-    assert "nan" not in Elements(render(page)).text
+    text = Elements(render(page)).text
+    assert "nan" not in text
+    assert "To do it again" not in text  # as nobody said how
 
 
 @pytest.fixture

@@ -120,6 +120,8 @@ def test_the_first_cell_that_is_no_number_is_found_without_looking_at_each_alone
         ("a;b\n1.926;1,5\n947;2,5\n1926;2\n", "'1.926' in line 2", "Is it 1926 or 1,926"),
         ('a,b\n1,1\n"1,5",2\n', "'1,5' in line 3", "Write decimals with a point"),
         ("a\tb\n173,525\t80,527\n10,539\t9,393\n", "'173,525' in line 2", "Is it 173525 or 173,525\\? .* 173,5250"),
+        ("a\tb\n1.926\t2,345\n3.114\t5,678\n", "'1.926' in line 2", "Is it 1926 or 1\\.926\\? No cell tells"),
+        ("b\ta\n1.926\t2,345\n3.114\t5,678\n", "'2,345' in line 2", "Is it 2345 or 2\\.345\\?"),
         ("a\tb\n80,527\t3\n", "'80,527' in line 2", "Is it 80527 or 80,527\\? No cell tells"),
         ("a;b\n1.000;2.273\n1.933;2.004\n", "'1.000' in line 2", "Is it 1000 or 1.000\\? .* decimal: 1.0000"),
         ("a;b\n1,086;1\n", "'1,086' in line 2", "Is it 1086 or 1,086"),
@@ -130,6 +132,14 @@ def test_the_first_cell_that_is_no_number_is_found_without_looking_at_each_alone
 def test_no_guess_is_made_between_decimal_signs(table, text, got, advice):
     with pytest.raises(TableError, match=f"got {got} .*{advice}"):
         numbers_of(table(text), ["a"])
+
+
+@pytest.mark.parametrize(("cell", "unit"), [("2 V", "[V]"), ("2%", "[%]"), ("20 °C", "[°C]"), ("(2)", ""), ("2 *", "")])
+def test_what_stands_behind_a_number_is_advised_to_be_named_if_it_is_a_unit(table, cell, unit):
+    with pytest.raises(TableError) as caught:
+        numbers_of(table(f"a,b\n{cell},1\n"), ["a"])
+    advice = f"unit into the column's name: {unit}." if unit else "Correct it; where an output was not measured"
+    assert advice in str(caught.value)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])

@@ -5,6 +5,7 @@ import gzip
 import io
 import itertools
 import lzma
+import os
 import sys
 import time
 import types
@@ -119,6 +120,13 @@ def test_for_a_missing_file_in_a_folder_without_tables_or_a_missing_folder_that_
 def test_a_folder_is_no_table(tmp_path):
     with pytest.raises(TableError, match="must be a file, but got the folder"):
         existing(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "cell.csv")
+    with pytest.raises(TableError, match=r"must be a file, but got the device or pipe '.*cell\.csv'"):
+        existing(tmp_path / "cell.csv")
 
 
 def test_an_archive_of_several_files_is_refused_with_their_names(tmp_path):

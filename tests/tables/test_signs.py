@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from equipoise.tables.signs import OTHER, Signs, decimal_sign
+from equipoise.tables.signs import OTHER, Signs, decimal_sign, is_undecided
 
 decimals = st.floats(-1e6, 1e6).map(lambda value: f"{value:.2f}")  # never three decimals
 wholes = st.integers(-(10**9), 10**9)
@@ -60,6 +60,22 @@ def test_a_column_in_two_parts_shows_what_the_whole_shows(first, second):
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_most_columns_decide(columns, decimal, delimiter):
     assert decimal_sign([Signs.of(cells) for cells in columns], delimiter) == decimal
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ([["1.926"]], False),  # a point is one nearly everywhere
+        ([["1,926"]], True),
+        ([["1.926"], ["2,345"]], True),  # one of them separates thousands
+        ([["1.926"], ["2,345"], ["0.5"]], False),
+        ([["1.926"], ["2,345", "01,03"]], False),  # which are no numbers
+        ([["1.92"], ["2,345"]], False),
+    ],
+)
+def test_a_point_is_in_doubt_where_commas_are(columns, expected):
+    signs = [Signs.of(cells) for cells in columns]
+    assert is_undecided(signs, decimal_sign(signs, "\t"), "\t") is expected
 
 
 def test_where_columns_balance_a_semicolon_speaks_for_the_comma():

@@ -169,6 +169,12 @@ def test_a_fit_that_diverges_is_a_failed_trial_with_its_reason(tmp_path):
     assert math.isnan(result.trials["value"].iloc[-1])
 
 
+def test_a_fit_that_is_worth_no_number_is_a_failed_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr("equipoise.tuning.tuning._kept_value", lambda _: math.nan)
+    with pytest.raises(TuningError, match=r"but got 2 finished ones in .*none of them complete"):
+        search(tmp_path / "journal")
+
+
 def test_a_study_of_failures_says_so(tmp_path):
     with pytest.raises(TuningError, match=r"but got 1 finished ones in .*none of them complete"):
         search(tmp_path / "journal", {"mean_learning_rate": Choice([1e30])}, n_trials=1)

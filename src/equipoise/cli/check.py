@@ -81,7 +81,8 @@ def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
 
 def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
     if len(rows.Y) < len(job.outputs):
-        yield f"'{job.data.name}' has {len(rows.Y)} rows for {len(job.outputs)} outputs: too few to learn from."
+        count = "1 row" if len(rows.Y) == 1 else f"{len(rows.Y)} rows"
+        yield f"'{job.data.name}' has {count} for {len(job.outputs)} outputs: too few to learn from."
 
 
 def _show(found: Diagnosis, job: Job) -> None:

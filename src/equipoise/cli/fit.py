@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.cli.board import Board
 from equipoise.cli.screen import is_watched, number, remark, say, table
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from equipoise.job import Job
 
 HELD_OUT = "held-out"  # begins the names of scores among the notes of a model file
-LEAST_ROWS = 2  # of which a mean and a spread can be taken
 QUICK = {"hidden": (32,), "max_epochs": 60, "n_draws": 64}
 
 
@@ -78,7 +78,7 @@ def _fit(
     model = _estimator(described, files.checkpoint, seed, quick, device)
     model.set_params(verbose=is_watched())
     start, X = time.perf_counter(), rows.X[list(described.x_columns)]
-    again = _again(job, files.target, seed, quick, device, processes)
+    again = f"{line(job, files.target, seed, quick, device, processes)} --resume"
     with _kept(files, again), _recording(files.running, tensorboard) as record:
         files.start(anew)
         model.fit(X, rows.Y, callback=record)
@@ -86,6 +86,7 @@ def _fit(
     scores = _scores(model, X, rows)
     notes = {"data": described.data.name, "data_sha256": fingerprint(described.data), "rows": len(X), "quick": quick}
     notes |= {"rows left out": rows.left_out} if rows.left_out else {}
+    notes |= {"job file": _seen_from(files.target, job), **_unusual(device, processes)}
     artifact.save(model, files.target, job=described.text, notes=notes | _flat(scores))
     files.finish(model)
     _summarise(model, scores, files, seconds, quick)
@@ -102,10 +103,11 @@ def _keep_whole_fit(target: Path) -> None:
 
 
 def _check_rows(job: Job, rows: RowsOfTable) -> None:
+    from equipoise.intake import LEAST_MEASURED
     from equipoise.tables import TableError
 
-    if len(rows.Y) < LEAST_ROWS:
-        rule = f"'{job.data.name}' must hold {LEAST_ROWS} rows at least to learn from"
+    if len(rows.Y) < LEAST_MEASURED:
+        rule = f"'{job.data.name}' must hold {LEAST_MEASURED} rows at least to learn from"
         raise TableError(f"{rule}, but got {len(rows.Y)}. Add more.")
 
 
@@ -123,7 +125,7 @@ def _follow(job: Path, files: _Files, seed: int | None, quick: bool, device: str
     try:
         model.fit(rows.X[list(described.x_columns)], rows.Y)
     except LostProcessError as error:
-        again = _again(job, files.target, seed, quick, device, processes)
+        again = f"{line(job, files.target, seed, quick, device, processes)} --resume"
         raise LostProcessError(f"{error} {files.left(again)}") from error
 
 
@@ -159,23 +161,39 @@ def _estimator(
     return model
 
 
-def _again(
-    job: Path, target: Path, seed: int | None, quick: bool, device: str | None = None, processes: int = 1
-) -> str:
-    """The command that goes on with a fit.
+def _seen_from(target: Path, job: Path) -> str:
+    """Where the job file is, from the folder of the model.
 
     Example:
-        >>> _again(Path("my cell.toml"), Path("cell.safetensors"), 3, False)
-        "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3 --resume"
-        >>> _again(Path("cell.toml"), Path("cell.safetensors"), None, False, "cuda", processes=2)
-        'torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --device cuda --resume'
+        >>> _seen_from(Path("m"), Path("cell.toml")), _seen_from(Path("models/m"), Path("jobs/cell.toml"))
+        ('cell.toml', '../jobs/cell.toml')
+    """
+    with suppress(ValueError):  # on another drive
+        return Path(os.path.relpath(job, target.parent)).as_posix()
+    return job.name
+
+
+def _unusual(device: str | None, processes: int) -> dict[str, str | int]:
+    """How a fit was made, as far as it was said."""
+    said = {} if device is None else {"device": device}
+    return said | ({} if processes == 1 else {"processes": processes})
+
+
+def line(job: Path, target: Path, seed: int | None, quick: bool, device: str | None = None, processes: int = 1) -> str:
+    """The command line of a fit.
+
+    Example:
+        >>> line(Path("my cell.toml"), Path("cell.safetensors"), 3, False)
+        "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3"
+        >>> line(Path("cell.toml"), Path("cell.safetensors"), None, False, "cuda", processes=2)
+        'torchrun --nproc-per-node 2 -m equipoise fit cell.toml -o cell.safetensors --device cuda'
     """
     options = [*(["--seed", str(seed)] if seed is not None else []), *(["--quick"] if quick else [])]
     options += [] if device is None else ["--device", device]
     here = os.environ.get("LOCAL_WORLD_SIZE", str(processes))  # of several machines, each starts its own
     together = ["torchrun", "--nproc-per-node", here, "-m", "equipoise"]
     program = together if processes > 1 else ["equipoise"]
-    return shlex.join([*program, "fit", str(job), "-o", str(target), *options, "--resume"])
+    return shlex.join([*program, "fit", str(job), "-o", str(target), *options])
 
 
 class _Files:
@@ -254,7 +272,8 @@ def _kept(files: _Files, again: str) -> Iterator[None]:
     except LostProcessError as error:
         raise LostProcessError(f"{error} {files.left(again)}") from error
     except OSError as error:
-        raise ArtifactError(f"The fit of '{files.target}' cannot be kept: {error.strerror or error}.") from error
+        rule = f"The fit of '{files.target}' must be kept as it goes, but got: {error.strerror or error}"
+        raise ArtifactError(f"{rule}. Make room, or give another place with -o. {files.left(again)}") from error
     finally:
         files.tidy()
 
@@ -263,10 +282,10 @@ class _recording:  # noqa: N801
     """Writes down each epoch while training runs, and for TensorBoard if asked for."""
 
     def __init__(self, path: Path, folder: Path | None):
-        self.path, self.begun = path, False
-        self.board = None if folder is None else _board(folder)
+        self.path, self.begun, self.board = path, False, Board(folder)
 
     def __enter__(self) -> Callable[[dict], None]:
+        self.board.__enter__()
         return self._record
 
     def _record(self, record: dict) -> None:
@@ -274,10 +293,7 @@ class _recording:  # noqa: N801
             self._begin(record["epoch"])
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        if self.board is not None:
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(name, value, record["epoch"])
+        self.board.add(record)
 
     def _begin(self, epoch: int) -> None:
         """Keep earlier epochs only: those since the last checkpoint of a fit that was cut short are run once more."""
@@ -286,20 +302,7 @@ class _recording:  # noqa: N801
         self.begun = True
 
     def __exit__(self, *exception: object) -> None:
-        if self.board is not None:
-            self.board.close()
-
-
-def _board(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        from equipoise.description import ArtifactError
-
-        raise ArtifactError(
-            "--tensorboard needs TensorBoard, but it is not installed. pip install tensorboard"
-        ) from None
-    return SummaryWriter(str(folder))
+        self.board.__exit__(*exception)
 
 
 def _scores(model: ConstrainedBNNRegressor, X: Any, rows: RowsOfTable) -> dict[str, dict[str, float]]:

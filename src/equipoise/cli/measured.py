@@ -144,5 +144,5 @@ class MeasuredTable:
 
         from equipoise import tables
 
-        cells = tables.numbers(frame, self.exact, self.path, missing_ok=False)
+        cells = tables.complete_numbers(frame, self.exact, self.path)
         return pd.DataFrame(cells, frame.index + 1, list(self.exact))

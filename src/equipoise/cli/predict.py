@@ -150,7 +150,7 @@ def _pieces(model: Any, rows: gaps.RowsWithInputs) -> Iterator[tuple[pd.DataFram
     names, first_row = list(rows.inputs), 0
     for frame in rows:
         with gaps.hinted(gaps.OPTION):
-            X = pd.DataFrame(tables.numbers(frame, names, rows.path, missing_ok=False), columns=names)
+            X = pd.DataFrame(tables.complete_numbers(frame, names, rows.path), columns=names)
         with placed(rows.path, frame.index.tolist()):
             p = model.predict_distribution(in_kind(model, X))
         yield frame, dataclasses.replace(p, first_row=first_row)

@@ -130,7 +130,8 @@ def look(
     """
     z, terms, unit = measured.terms.residual, measured.terms, measured.terms.unit
     if len(z) < 3:
-        reason = f"{len(z)} rows have all its columns; at least 3 are needed"
+        rows = "1 row has" if len(z) == 1 else f"{len(z)} rows have"
+        reason = f"{rows} all its columns; at least 3 are needed"
         return BalanceFinding(measured.name, measured.equation, unit, TOO_FEW, reason, len(z))
     written = written_rounding([(c, terms.columns[name]) for name, c in terms.coefficients.items()], z)
     limit = max(written, terms.gross)

@@ -5,7 +5,8 @@ A sum of k numbers that were all rounded to steps of h is off by k h / 2 at most
 Counts look like rounded numbers, but are exact. Where rounding could add up to more than a fifth of what the terms
 vary by, it would excuse almost any numbers, and is not believed: a balance that closes no better than a fifth of its
 terms is none either (see `balances`). Of three whole numbers that is so when their terms together vary by less than
-7.5: counts up to 10 do, most percentages do not.
+7.5: counts up to 10 do, most percentages do not. Nor is it believed where residuals are larger than what is typical, as
+those of counts that miss by one in half of all rows: rounding does that in a quarter.
 """
 
 import math
@@ -20,6 +21,8 @@ Array = NDArray[np.float64]
 MOST_DIGITS = 9
 MOSTLY = 0.75  # of the residuals must be within what rounding can do
 ALIKE = 0.5  # of the typical size of rounding that a residual has at least; fewer are errors of exact numbers
+LARGER = 1.25  # times that size which a residual has at most, but for chance: more are errors, too
+CHANCE = 2.1  # standard errors of that size, times the root of the number of rows: three of three rounded terms
 LARGEST_ROUNDING = 0.2  # share of what the terms vary by that rounding may add up to
 _ROWS = 1000
 _WHOLE = 1e-6  # distance from a whole number that is none
@@ -64,11 +67,12 @@ def written_rounding(terms: Sequence[tuple[float, Array]], residual: Array) -> f
     steps = [abs(coefficient) * size for coefficient, column in terms if (size := step(column)) > 0]
     if not steps:
         return 0.0
-    most, usual = len(steps) * min(steps) / 2, min(steps) * math.sqrt(len(steps) / 12)
+    most, least = len(steps) * min(steps) / 2, ALIKE * min(steps) * math.sqrt(len(steps) / 12)
+    largest = LARGER * (1 + CHANCE / math.sqrt(max(len(residual), 1))) * math.hypot(*steps) / math.sqrt(12)
     spreads = (c * typical(centred(column[thinned(len(column))])) for c, column in terms)
     if most > LARGEST_ROUNDING * math.hypot(*spreads):
         return 0.0
     most *= 1 + _WHOLE
     within = residual[np.abs(residual) <= most]
-    alike = len(within) >= MOSTLY * len(residual) and float(within.std()) >= ALIKE * usual
+    alike = len(within) >= MOSTLY * len(residual) and least <= float(within.std()) <= largest
     return most if alike else 0.0

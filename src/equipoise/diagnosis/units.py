@@ -118,8 +118,9 @@ def unit_faults(coefficients: Mapping[str, float]) -> list[str]:
     faults = [f"the unit '{text}' of '{name}' cannot be read" for name, text in texts.items() if name not in units]
     if not units:
         return faults
-    usual = Counter((unit.dimension, unit.factor, unit.offset) for unit in units.values()).most_common(1)[0][0]
-    like = next(name for name, unit in units.items() if (unit.dimension, unit.factor, unit.offset) == usual)
+    kinds = {name: (unit.dimension, unit.factor, unit.offset) for name, unit in units.items()}
+    counts = Counter(kinds.values())
+    like = max(units, key=lambda name: (counts[kinds[name]], abs(coefficients[name]) == 1))  # others have factors
     found = (_fault(name, like, units, coefficients) for name in units if name != like)
     return faults + [fault for fault in found if fault]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 
@@ -29,7 +30,9 @@ class JobError(ValueError):
 
 def complaint(error: ValidationError, job: type[BaseModel]) -> str:
     """The first of the errors in a job, as a sentence without the name of the file."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    unknown = [each for each in errors if each["type"] == "extra_forbidden"]  # a key that is missing may be misspelt
+    first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]
     kind, place, got = first["type"], _place(first["loc"]), reprlib.repr(first["input"])
     if kind == "missing":
         return f"{_called(place)} must be given, but got none. Add it."
@@ -39,7 +42,23 @@ def complaint(error: ValidationError, job: type[BaseModel]) -> str:
     if reason is not None and not place:  # of a check across keys, which is a sentence already
         return str(reason)
     rule = str(reason or _RULES.get(kind) or first["msg"].replace("Input should be", "must be"))
-    return f"{_called(place)} {rule}, but got {got}. {_advice(place, job)}"
+    return f"{_called(place)} {rule}, but got {got}. {_advice(kind, place, job)}"
+
+
+def misplaced(places: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A sentence for each column that was given two places, such as "inputs" and "outputs".
+
+    Example:
+        >>> list(misplaced({"inputs": ["SOC"], "outputs": ["OCV", "SOC"]}))
+        ["columns must have one place each, but got 'SOC' in 'inputs' and in 'outputs'. Remove one of them."]
+    """
+    seen: dict[str, str] = {}
+    for place, names in places.items():
+        for name in names:
+            if name in seen:
+                where = f"twice in {place!r}" if seen[name] == place else f"in {seen[name]!r} and in {place!r}"
+                yield f"columns must have one place each, but got {name!r} {where}. Remove one of them."
+            seen[name] = place
 
 
 def _place(location: tuple[int | str, ...]) -> list[str]:
@@ -68,7 +87,9 @@ def _keys(section: list[str], job: type[BaseModel]) -> list[str]:
     return list(getattr(fields[section[0]].annotation, "model_fields", {}))
 
 
-def _advice(place: list[str], job: type[BaseModel]) -> str:
+def _advice(kind: str, place: list[str], job: type[BaseModel]) -> str:
+    if kind == "too_short" and len(place) == 1:
+        return "Put names of columns into it."
     if len(place) == 2 and place[-1] in job.model_fields:
         return f"Did you mean the list {place[-1]!r}? Then move it above the first [section]."
     return "Correct it, or leave it out." if len(place) > 1 else "Correct it."

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from equipoise.equations import EquationError, did_you_mean, parse_equation
-from equipoise.job.complaints import JobError
+from equipoise.job.complaints import JobError, misplaced
 from equipoise.job.options import ModelOptions
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -112,6 +112,8 @@ def _check_places(places: Mapping[str, tuple[str, ...]], columns: Sequence[str])
             if name not in columns:
                 rule = f"{place} must name columns of the table"
                 raise JobError(f"{rule}, but got {name!r}. {did_you_mean(name, columns)}")
+    for sentence in misplaced(places):
+        raise JobError(sentence)
 
 
 def _list(place: str, names: Sequence[str], notes: Mapping[str, str]) -> str:

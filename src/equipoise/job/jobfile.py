@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
 from equipoise.equations import EquationError, column_symbol, did_you_mean, parse_equation, quoted_list
-from equipoise.job.complaints import JobError, complaint
+from equipoise.job.complaints import JobError, complaint, misplaced
 from equipoise.job.options import Flag, LearnedTolerance, ModelOptions, Sensor, Tolerance
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Job(BaseModel):
 
 def _problems(job: Job) -> Iterator[str]:
     """What does not fit together, in sentences."""
-    yield from _misplaced(job)
+    yield from misplaced({place: getattr(job, place) for place in PLACES})
     for name, text in job.balances.items():
         try:
             parse_equation(text, job.columns)
@@ -211,16 +211,6 @@ def _problems(job: Job) -> Iterator[str]:
         if name not in job.balances:
             yield f"[tolerances] must name balances, but got {name!r}. {did_you_mean(name, list(job.balances))}"
     yield from _wrong_sensors(job)
-
-
-def _misplaced(job: Job) -> Iterator[str]:
-    seen: dict[str, str] = {}
-    for place in PLACES:
-        for name in getattr(job, place):
-            if name in seen:
-                where = f"twice in {place!r}" if seen[name] == place else f"in {seen[name]!r} and in {place!r}"
-                yield f"columns must have one place each, but got {name!r} {where}. Remove one of them."
-            seen[name] = place
 
 
 def _wrong_sensors(job: Job) -> Iterator[str]:
@@ -254,4 +244,6 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"A job file must be readable UTF-8 text, but got '{path}': {error}.") from error
+        raise JobError(
+            f"A job file must be readable UTF-8 text, but got '{path}': {error}. Save it as such."
+        ) from error

@@ -64,6 +64,7 @@ class Findings:
         lost_without: By balance, the reduction lost if it alone were left out (D4), shape `(m, n_y)`.
         history: Of the training.
         seed, settings, versions: What it takes to do it again.
+        n_beyond, beyond: How many rows have inputs beyond those trained on, and which inputs these are.
     """
 
     n_rows: int
@@ -84,6 +85,8 @@ class Findings:
     seed: int
     settings: Mapping[str, str]
     versions: Mapping[str, str]
+    n_beyond: int = 0
+    beyond: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Findings({self.n_scored} of {self.n_rows} rows; {', '.join(self.outputs)})"
@@ -142,7 +145,7 @@ def findings(
     Y = _measured_values(p, Y)
     steps = _steps(p, Y, beside)
     parts = {name: step() for name, step in tqdm(steps.items(), desc="findings", unit="part", disable=not progress)}
-    n_inputs = len(model.standardizer_.x_mean)
+    n_inputs, beyond = len(model.standardizer_.x_mean), model.standardizer_.beyond(np.asarray(p.X, dtype=float))
     return Findings(
         n_rows=len(Y),
         n_scored=min(len(Y), SCORED_ROWS),
@@ -157,6 +160,8 @@ def findings(
         seed=model.seed_,
         settings=_settings(model),
         versions=_versions(),
+        n_beyond=int(beyond.any(axis=1).sum()),
+        beyond=tuple(input_names(model)[j] for j in np.flatnonzero(beyond.any(axis=0))),
     )
 
 

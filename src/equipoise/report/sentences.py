@@ -22,7 +22,7 @@ SPOKEN_BALANCES = 4  # in the summary; more of them are counted
 
 def summary(f: Findings) -> str:
     """The whole report in a few paragraphs."""
-    parts = [" ".join(filter(None, [rows(f), accuracy(f), expectation(f), coverage(f)]))]
+    parts = [" ".join(filter(None, [rows(f), extrapolation(f), accuracy(f), expectation(f), coverage(f)]))]
     parts += [balances(f)] if f.closures else []
     parts += [beside(f)] if has_baseline(f) else []
     return "\n\n".join(parts)
@@ -35,6 +35,15 @@ def rows(f: Findings) -> str:
     if f.n_scored == f.n_rows:
         return f"{what} and is judged here on {counted(f.n_rows, 'row')}."
     return f"{what} and is judged here on {f.n_scored:,} of {f.n_rows:,} rows, picked at random."
+
+
+def extrapolation(f: Findings) -> str:
+    """How many rows lie beyond what was trained on, if any."""
+    if not f.n_beyond:
+        return ""
+    lie = "lies" if f.n_beyond == 1 else "lie"
+    words = f"{f.n_beyond:,} of {counted(f.n_rows, 'row')} {lie} beyond what was trained on, in {listed(f.beyond)}"
+    return f"{words}: neither predictions nor their intervals can be relied on there."
 
 
 def accuracy(f: Findings) -> str:
@@ -136,12 +145,15 @@ def balance(closure: Closure, trust: Trust) -> str:
     """How far a balance is missed, before and after, and how far it can be trusted."""
     data, before, after = (closure.residuals[kind] for kind in (DATA, DRAWS_BEFORE, DRAWS_AFTER))
     sizes = [with_unit(spread.most, closure.unit) for spread in (data, before, after)]
-    measured = f"Of measured rows, 95 % miss “{closure.balance}” by no more than {sizes[0]}"
+    drawn = f"{sizes[1]} before and {sizes[2]} after conditioning"
+    missed = (
+        f"Of measured rows, 95 % miss “{closure.balance}” by no more than {sizes[0]}, of the model's draws by {drawn}"
+    )
     if not data.n:
-        measured = f"No row has all that it takes to check “{closure.balance}”"
-    drawn = f"of the model's draws by {sizes[1]} before and {sizes[2]} after conditioning"
+        missed = f"No row has all that it takes to check “{closure.balance}”. Of the model's draws, 95 % miss it by no "
+        missed += f"more than {drawn}"
     bias = f" It is biased: {trust.note}." if trust.biased else ""
-    return f"{measured}, {drawn}; {judgement(trust)}.{bias}"
+    return f"{missed}; {judgement(trust)}.{bias}"
 
 
 def judgement(trust: Trust) -> str:

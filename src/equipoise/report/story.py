@@ -1,6 +1,6 @@
 """The report on a fitted model: what was learned, in words, tables and pictures, from its findings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from equipoise.report import balance_figures, output_figures, sentences
@@ -31,6 +31,7 @@ def report(
     *,
     title: str,
     job: str | None = None,
+    commands: Sequence[str] = (),
     notes: Mapping[str, Any] | None = None,
     lines: Lines | None = None,
 ) -> Page:
@@ -40,6 +41,7 @@ def report(
         findings: From `findings`.
         title: The heading.
         job: Text of the job file that the model was fitted with, if there was one.
+        commands: Command lines that make the model and the report again, in their order.
         notes: More that is worth knowing to do it again, by name, such as the data's file.
         lines: Where rows, counted from 0, stand in the data's file; they are counted from 1 if nobody knows.
     """
@@ -48,7 +50,7 @@ def report(
     parts += [_closures(f), _trust(f)] if f.closures else []
     parts += [_ledger(f)]
     parts += [_purchases(f)] if f.closures else []
-    parts += [_worst(f, lines), _training(f), _again(f, job, notes or {})]
+    parts += [_worst(f, lines), _training(f), _again(f, job, commands, notes or {})]
     return Page(title, sentences.summary(f), parts)
 
 
@@ -259,7 +261,7 @@ def _training(f: Findings) -> Section:
     return Section("Training", sentences.training(f), figures=output_figures.training(f))
 
 
-def _again(f: Findings, job: str | None, notes: Mapping[str, Any]) -> Section:
+def _again(f: Findings, job: str | None, commands: Sequence[str], notes: Mapping[str, Any]) -> Section:
     named = {"seed in use": f.seed, **notes, **f.versions}
     facts = [[str(name), str(value)] for name, value in named.items()]
     settings = [[name, value] for name, value in f.settings.items()]
@@ -269,7 +271,10 @@ def _again(f: Findings, job: str | None, notes: Mapping[str, Any]) -> Section:
     )
     tables = [Table("What it was made from, and with.", ["what", "which"], facts)]
     tables.append(Table("Settings of the model.", ["setting", "value"], settings))
-    listings = [Listing("The job file", job.strip("\n"))] if job and job.strip() else []
+    described = bool(job and job.strip())
+    caption = f"To do it again{', with the job file below where it finds its table' * described}"
+    listings = [Listing(caption, "\n".join(commands))] if commands else []
+    listings += [Listing("The job file", job.strip("\n"))] if job and described else []
     listings.append(Listing("To cite", CITATION.format(version=f.versions.get("equipoise", "unknown"))))
     return Section("How to cite and reproduce", text, tables, listings=listings)
 

@@ -10,7 +10,7 @@ from equipoise.tables.cells import complete, numbers
 from equipoise.tables.clock import Clock
 from equipoise.tables.files import MissingError, TableError
 from equipoise.tables.mapping import memory_mapped
-from equipoise.tables.reading import chunks, header, read
+from equipoise.tables.reading import chunks, complete_numbers, header, read
 from equipoise.tables.writing import TableWriter
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "TableWriter",
     "chunks",
     "complete",
+    "complete_numbers",
     "header",
     "memory_mapped",
     "numbers",

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise.equations import did_you_mean
+from equipoise.equations import did_you_mean, quoted_list
 from equipoise.frames import bound_of, is_absurd
 from equipoise.tables.dialect import MISSING, NUMBER, dialect_of
 from equipoise.tables.files import DoubtError, MissingError, PathLike, TableError
@@ -70,11 +70,11 @@ def complete(frame: pd.DataFrame, columns: Sequence[str], path: PathLike) -> pd.
 
 def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
     """The columns asked for, all of `names` if None; raises if there is none of that name."""
-    for name in columns or ():
-        if name not in names:
-            rule = f"'{path.name}' must have the columns asked for, but got none called {name!r}."
-            lonely = " It has one column only: is its delimiter a comma, semicolon, tab or |, and no title above?"
-            raise TableError(f"{rule} {did_you_mean(name, names)}{lonely if len(names) == 1 else ''}")
+    if absent := [name for name in columns or () if name not in names]:
+        rule = f"'{path.name}' must have the columns asked for, but got none called {quoted_list(absent)}."
+        advice = did_you_mean(absent[0], names) if len(absent) == 1 else f"Known: {quoted_list(names)}."
+        lonely = " It has one column only: is its delimiter a comma, semicolon, tab or |, and no title above?"
+        raise TableError(f"{rule} {advice}{lonely if len(names) == 1 else ''}")
     return names if columns is None else tuple(columns)
 
 
@@ -122,12 +122,24 @@ def _checked(column: pd.Series, path: Path, notation: Notation, missing_ok: bool
         place = int(absurd.argmax())
         raise (_too_large if np.isfinite(values[place]) else _not_a_number)(column, place, path, notation)
     if (missing := np.isnan(values)).any() and not missing_ok:
-        where = "in any row" if missing.all() and len(column) > 1 else _place(column, int(missing.argmax()), path)
-        rule, others = f"Column {column.name!r} must hold a number in every row", int(missing.sum()) - 1
-        more = f", nor in {others} more below" if others and not missing.all() else ""
-        kind = TableError if where == "in any row" else MissingError  # no row could be left out
-        raise kind(f"{rule}, but got none {where} of '{path.name}'{more}. Fill it in, or drop it.")
+        where = _place(column, int(missing.argmax()), path)
+        raise missing_number(str(column.name), where, int(missing.sum()), len(column), path)
     return values
+
+
+def missing_number(column: str, where: str, n_missing: int, n_rows: int, path: Path) -> TableError:
+    """What is said of a column that must hold a number in every row: where the first one is missing, and how many are.
+
+    Example:
+        >>> print(missing_number("SOC", "in line 7", 3, 100, Path("cell.csv")))
+        Column 'SOC' must hold a number in every row, but got none in line 7 of 'cell.csv', nor in 2 more below. Fill it
+        in, or drop it.
+    """
+    rule = f"Column {column!r} must hold a number in every row, but got none"
+    if n_missing == n_rows > 1:  # no row could be left out
+        return TableError(f"{rule} in any row of '{path.name}'. Fill it in, or drop it.")
+    more = f", nor in {n_missing - 1} more below" if n_missing > 1 else ""
+    return MissingError(f"{rule} {where} of '{path.name}'{more}. Fill it in, or drop it.")
 
 
 def _first_bad(column: pd.Series, notation: Notation) -> int:
@@ -206,7 +218,7 @@ def _advice(cell: str, notation: Notation) -> str:
         return "Write decimals with a point, or save the table with semicolons: decimal commas need another delimiter."
     if re.fullmatch(NUMBER, cell) and ("," in cell or "." in cell):
         return f"Write decimals with a {sign} in all of the file."
-    if (found := _AROUND.fullmatch(cell)) and (unit := found["unit"].strip()):
+    if (found := _AROUND.fullmatch(cell)) and re.search(r"[^\W_]|[%‰°]", unit := found["unit"].strip()):
         return f"Write numbers alone, and their unit into the column's name: [{unit}]."
     return "Correct it; where an output was not measured, leave the cell empty."
 

@@ -44,6 +44,8 @@ def existing(path: PathLike) -> Path:
         raise TableError(f"A table must be a file, but got the folder '{path}'. Name a file in it.")
     if not path.exists():
         raise TableError(f"A table must exist, but got '{path}', which does not. {_instead(path)}")
+    if not path.is_file():
+        raise TableError(f"A table must be a file, but got the device or pipe '{path}'. It is read more than once.")
     format_of(path)
     return path
 

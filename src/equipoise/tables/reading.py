@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise.tables.cells import floats, select
+from equipoise.tables.cells import floats, missing_number, numbers, select
 from equipoise.tables.dialect import column_names, filled, reader_of
 from equipoise.tables.files import PathLike, TableError, existing, is_parquet, pyarrow
 from equipoise.tables.notation import Notation
+from equipoise.tables.places import in_words
 
 BATCH = 256  # records that are turned into columns at once: more live lists make Python's garbage collector slow
 
@@ -67,6 +68,33 @@ def read(path: PathLike, columns: Sequence[str] | None = None) -> pd.DataFrame:
     if mixed:  # numbers at first, text further down: text throughout
         table[mixed] = pd.concat(list(chunks(path, columns=mixed, text=True)))
     return table
+
+
+def complete_numbers(piece: pd.DataFrame, columns: Sequence[str], path: PathLike) -> NDArray[np.float64]:
+    """The named columns of a piece as finite numbers, shape `(n, len(columns))`; none may be missing.
+
+    Where one is, the whole table is looked through, so that what is said does not depend on its pieces.
+
+    Args:
+        piece: As `chunks` gives it as text.
+        columns: Names of the columns.
+        path: The file it came from.
+    Raises: TableError, with column, line and value.
+    """
+    values = numbers(piece, columns, path, missing_ok=True)
+    gone = np.isnan(values).any(axis=0)
+    if gone.any():
+        raise _missing_in(Path(path), columns[int(gone.argmax())])
+    return values
+
+
+def _missing_in(path: Path, column: str) -> TableError:
+    first, n_missing, n_rows = 0, 0, 0
+    for piece in chunks(path, columns=[column], text=True):
+        missing = np.isnan(numbers(piece, [column], path, missing_ok=True)[:, 0])
+        first = first if n_missing else n_rows + int(missing.argmax())
+        n_missing, n_rows = n_missing + int(missing.sum()), n_rows + len(piece)
+    return missing_number(column, f"in {in_words([first], path)}", n_missing, n_rows, path)
 
 
 def _typed(piece: pd.DataFrame, notation: Notation) -> pd.DataFrame:

@@ -115,9 +115,11 @@ def decimal_sign(columns: Sequence[Signs], delimiter: str) -> str:
 def is_undecided(columns: Sequence[Signs], decimal: str, delimiter: str) -> bool:
     """Whether the decimal sign of a table may as well separate thousands, as no cell decides.
 
-    A point in a table that is not delimited by semicolons is taken for what it is nearly everywhere.
+    A point in a table that is not delimited by semicolons is taken for what it is nearly everywhere, unless there are
+    commas that may as well begin decimals: one of the two separates thousands.
     """
-    if decimal == "." and delimiter != ";":
+    commas = any("," in column.either and not column.padded for column in columns)
+    if decimal == "." and delimiter != ";" and not commas:
         return False
     alike = any(decimal in column.either for column in columns)
     return alike and not any(column.shows(sign) for column in columns for sign in OTHER)

@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,17 @@ import pandas as pd
 
 from equipoise.checkpoint import TrainingError
 from equipoise.model import derived_seed
+from equipoise.tuning.journal_file import TuningError, storage_in
 from equipoise.tuning.space import Space
 from equipoise.tuning.watch import PrunedError, Watch
 
 MISSING = "Tuning needs Optuna, but it is not installed. Run: pip install 'equipoise[tune]'."
 STUDY = "equipoise"
 COMPLETE_BEFORE_PRUNING = 5  # trials
+NAMELESS = 10.0  # seconds after which a process has said that a trial is its own, or never will
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}  # in the order of the table
 
 Optuna = OptunaStudy = Trial = Any  # Optuna is imported when it is needed
-
-
-class TuningError(RuntimeError):
-    """A study that cannot be run or continued, and why."""
 
 
 class JournalStudy:
@@ -90,7 +89,7 @@ class JournalStudy:
     def _give_up_orphans(self) -> None:
         """Trials under way whose process was killed are as good as interrupted; those of other machines may live."""
         for trial in self._in_state("RUNNING"):
-            if _is_gone(trial.user_attrs.get("process", "")):
+            if _is_orphan(trial):
                 self._withdraw(trial.number)
 
     def _withdraw(self, number: int) -> None:
@@ -114,14 +113,13 @@ class JournalStudy:
         ended = {"state": state.FAIL}
         try:
             yield
+            if not math.isfinite(watch.value):
+                raise TrainingError(f"What it is judged by is {watch.value}.")
             ended = {"values": watch.value}
         except PrunedError:
             ended = {"state": state.PRUNED}
         except TrainingError as error:
             notes = {"reason": str(error)}
-        except BaseException:
-            notes = {"interrupted": True}
-            raise
         finally:
             for name, value in {"epochs": watch.epochs, **notes}.items():
                 trial.set_user_attr(name, value)
@@ -196,9 +194,8 @@ def import_optuna() -> Optuna:
 
 def _opened(optuna: Optuna, journal: Path, fingerprint: str) -> OptunaStudy:
     """The study in the journal, begun if there is none."""
-    journal.parent.mkdir(parents=True, exist_ok=True)
     try:
-        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
+        storage = storage_in(optuna, journal)
         names = optuna.get_all_study_names(storage)
     except (ValueError, TypeError, LookupError) as error:
         message = f"'{journal}' is not a readable journal ({type(error).__name__}). Delete it, or give another name."
@@ -229,6 +226,14 @@ def _this_process() -> str:
     return f"{os.getpid()}@{platform.node()}"
 
 
+def _is_orphan(trial: Trial) -> bool:
+    """Whether the process of a trial is gone; one that did not come to say who it is had a moment for it."""
+    process = trial.user_attrs.get("process")
+    if process is None:
+        return (datetime.now() - trial.datetime_start).total_seconds() > NAMELESS
+    return _is_gone(process)
+
+
 def _is_gone(process: str) -> bool:
     """Whether a process of this machine has ended; of other machines nothing is known.
 
@@ -255,4 +260,5 @@ def _is_repeated(trial: Trial, earlier: Sequence) -> bool:
 
 
 def _interrupted(trial: Trial) -> bool:
-    return trial.user_attrs.get("interrupted", False) or "epochs" not in trial.user_attrs
+    """Whether a trial has no end of its own: it was given up, without a reason for a failure."""
+    return trial.state.name == "FAIL" and "reason" not in trial.user_attrs

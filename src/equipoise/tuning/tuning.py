@@ -26,6 +26,7 @@ from equipoise.parameters import check_count
 from equipoise.plan import TrainingPlan
 from equipoise.tuning.fingerprint import fingerprint
 from equipoise.tuning.journal import JournalStudy, import_optuna, quiet
+from equipoise.tuning.journal_file import kept_in
 from equipoise.tuning.space import Space, check_first, check_space
 from equipoise.tuning.watch import TimeUpError, Watch
 
@@ -90,7 +91,7 @@ def tune(
     estimator = _for_trials(estimator, seed)
     _check(estimator, space, first, held_out, n_trials)
     identity = fingerprint(estimator, X, Y, space, held_out)
-    with quiet(optuna):
+    with quiet(optuna), kept_in(Path(journal)):
         study = JournalStudy(optuna, Path(journal), identity, space, seed)
         with tqdm(total=n_trials, initial=study.n_finished, desc="tune", unit="trial", disable=not verbose) as bar:
             while time.monotonic() < deadline and (asked := study.ask(first, n_trials)) is not None:
