@@ -10,6 +10,7 @@ from equipoise.network import BayesianMLP
 
 APART = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)
 SHARED = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)
+NEARLY_TWICE = SHARED[:1] + torch.tensor([[0.0] * 6, [1e-5, 0.0, 0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
 NAN = float("nan")
 SENSORS = {"none": None, "learned": [NAN] * 6, "some": [0.3, NAN, NAN, 0.1, NAN, NAN]}
 

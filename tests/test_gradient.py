@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from steps import APART, CASES, SHARED, assert_same, bnn, rows
+from steps import APART, CASES, NEARLY_TWICE, SHARED, assert_same, bnn, rows
 
 from equipoise import closed_form, gradient
 from equipoise.gradient import backward
@@ -30,9 +30,6 @@ def test_it_is_so_where_every_row_has_sensors_of_its_own():
 
 def test_it_is_so_in_single_precision_to_its_rounding():
     assert_same(backward, bnn(dtype=torch.float32), rows(torch.float32), rtol=2e-4, atol=2e-5)
-
-
-NEARLY_TWICE = SHARED[:1] + torch.tensor([[0.0] * 6, [1e-5, 0.0, 0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
 
 
 @pytest.mark.parametrize(

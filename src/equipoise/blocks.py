@@ -46,6 +46,25 @@ class BalanceOperator:
         owner = np.where((B != 0).any(0), np.argmax(B != 0, axis=0) if len(B) else -1, -1)
         return owner, B[owner, np.arange(B.shape[1])] if len(B) else np.zeros(B.shape[1])
 
+    @cached_property
+    def entries(self) -> tuple[NDArray, ...]:
+        """The blocks as flat arrays, one after the other: where each begins among all balances, and these; the same of
+        outputs; where the coefficients of each of these outputs begin, and of every coefficient its balance, counted
+        within the block, and its value.
+        """
+        B, found = self.B.numpy(), ([0], [], [0], [], [0], [], [])
+        row_start, rows, column_start, columns, entry_start, local, coefficients = found
+        for block in (block for group in self.layout for block in group.rows.tolist()):
+            rows += block
+            row_start.append(len(rows))
+            for j in np.flatnonzero((B[block] != 0).any(0)).tolist():
+                columns.append(j)
+                local += np.flatnonzero(B[block, j]).tolist()
+                coefficients += B[block, j][B[block, j] != 0].tolist()
+                entry_start.append(len(local))
+            column_start.append(len(columns))
+        return *(np.array(part, np.int64) for part in found[:-1]), np.array(coefficients, np.float64)
+
     def apply(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """`B y`."""
         return linear(y, self.B) if self.B.ndim == 2 else (self.B @ y.unsqueeze(-1)).squeeze(-1)

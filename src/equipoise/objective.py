@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from equipoise.blocks import BalanceOperator
+from equipoise.conditioning import ConditioningLayer
 from equipoise.gradient import backward
+from equipoise.inversion import LARGEST_INVERSE
 from equipoise.likelihood import joint, marginal
 from equipoise.model import ConstrainedBNN, Rows
 from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND
@@ -13,13 +15,15 @@ from equipoise.propagation import is_compiled
 from equipoise.randomness import BatchGenerator, random_keys
 from equipoise.tolerance import LogNormalVariance
 
+LARGEST_BLOCK = 32  # of balances that share outputs: the inverses of larger ones are left to a library
+
 
 class Objective:
     """`gradient.backward` of a model, by compiled code where there is some for it.
 
-    There is where a model is on the processor, no two of its balances share an output, none has an offset, and its
-    likelihood is one of the library's. It holds on to the memory of the model's parameters, so make a new one when a
-    model was moved.
+    There is where a model is on the processor, no more than `LARGEST_BLOCK` of its balances hang together, none has an
+    offset, and its likelihood is one of the library's. It holds on to the memory of the model's parameters, so make a
+    new one when a model was moved.
 
     Args:
         model: Whose parameters get gradients.
@@ -48,7 +52,12 @@ class Objective:
         """Leave gradients in every `.grad`, and give the batch's negative log likelihood per row, as
         `gradient.backward` does."""
         if self._compiled is not None and self._compiled.takes(rows):
-            return self._compiled.backward(rows, generator, temperature * kl_weight / n_rows, kl_weight / n_rows)
+            state = None if generator is None else generator.get_state()
+            weights = temperature * kl_weight / n_rows, kl_weight / n_rows
+            if (nll := self._compiled.backward(rows, generator, *weights)) is not None:
+                return nll
+            if generator is not None and state is not None:
+                generator.set_state(state)  # the same numbers again
         return backward(self.model, rows, n_rows, generator, kl_weight, temperature)
 
 
@@ -60,9 +69,10 @@ class _Compiled:
 
         network, layer, sensor, n_y = model.network, model.conditioning, model.sensor, model.network.n_outputs
         q, tolerance = network.posterior, None if layer is None else layer.tolerance
-        B = torch.zeros(0, n_y, dtype=torch.float64) if layer is None else layer.B.double()
+        none = BalanceOperator(torch.zeros(0, n_y, dtype=torch.float64), [])
+        operator = none if layer is None else layer.operator(torch.float64)
         self._negative_elbo = objective.negative_elbo
-        self._n_inputs, self._n_outputs, self._n_balances = network.sizes[0], n_y, len(B)
+        self._n_inputs, self._n_outputs, self._n_balances = network.sizes[0], n_y, len(operator.B)
         self._exact = tolerance is not None and not tolerance.is_positive
         self._noisy = sensor is not None and sensor.is_positive
         self._posteriors = [part for part in (q, tolerance, sensor) if part is not None]
@@ -72,14 +82,15 @@ class _Compiled:
             (np.array(network.sizes), kind, bounds, *_arrays(q.loc, q.log_std), q.prior_std**-2),
             _posterior(tolerance),
             _posterior(sensor),
-            (*BalanceOperator(B, None if len(B) else []).owners, model.likelihood is joint),
+            operator.entries if operator.coupled else operator.owners,
+            None if model.likelihood is joint else True,
         )
 
     @staticmethod
     def serves(model: ConstrainedBNN) -> bool:
         """Whether there is compiled code for the model."""
         layer, network = model.conditioning, model.network
-        plain = layer is None or (not layer.coupled and layer.offset is None and layer.B.ndim == 2)
+        plain = layer is None or (layer.offset is None and layer.B.ndim == 2 and _largest_block(layer) <= LARGEST_BLOCK)
         own = model.conditions_by_definition and model.likelihood in (joint, marginal)
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
@@ -89,8 +100,14 @@ class _Compiled:
         noisy = self._noisy if rows.sensor_var is None else bool((rows.sensor_var > 0).all())
         return targets == self._n_balances and rows.y.dtype == torch.float64 and (noisy or not self._exact)
 
-    def backward(self, rows: Rows, generator: torch.Generator | None, network_weight: float, weight: float) -> Tensor:
-        """As `Objective.backward`, with the weights of the network's divergence and of the others."""
+    def backward(
+        self, rows: Rows, generator: torch.Generator | None, network_weight: float, weight: float
+    ) -> Tensor | None:
+        """As `Objective.backward`, with the weights of the network's divergence and of the others.
+
+        Returns:
+            None if coupled balances are too badly conditioned for an inverse.
+        """
         n, keys = len(rows), np.zeros(3, np.int64)
         keys[self._drawn] = random_keys(len(self._drawn), generator)
         shared = isinstance(generator, BatchGenerator)
@@ -103,7 +120,10 @@ class _Compiled:
         for i, part in zip(self._drawn, self._posteriors, strict=True):
             part.loc.grad, part.log_std.grad = into[i]
         weights, arrays = (network_weight, weight), (_arrays(*of) for of in into)
-        return torch.tensor(self._negative_elbo(keys, batch, *self._given, data, weights, *arrays), dtype=torch.float64)
+        nll, largest = self._negative_elbo(keys, batch, *self._given, data, weights, *arrays)
+        if not largest * np.finfo(np.float64).eps <= LARGEST_INVERSE:
+            return None
+        return torch.tensor(nll, dtype=torch.float64)
 
     def compile(self) -> None:
         """By a step of one row that leads nowhere."""
@@ -118,6 +138,10 @@ class _Compiled:
         for i, part in zip(self._drawn, self._posteriors, strict=True):
             into[i] = torch.empty_like(part.loc), torch.empty_like(part.loc)
         return into
+
+
+def _largest_block(layer: ConditioningLayer) -> int:
+    return max((group.rows.shape[-1] for group in layer.layout), default=0)
 
 
 def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-
 SCHEME = "threefry-2x32"  # how numbers follow from a seed: a run that began with another is not continued
 
 

@@ -36,19 +36,19 @@ def joint(owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, o
     """
     shape = y.shape
     h, share, precision, terms = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape)
-    _measure(mean, var, y, w, h, share, precision, terms)
+    measure(mean, var, y, w, h, share, precision, terms)
     # What balances say of each output, 0 where there is none: Bᵀ a, Bᵀ c, diag(Bᵀ Q⁻¹ B), diag(Bᵀ S⁻¹ B).
     a, c, after, before = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
     ratios = np.empty(target.shape)
     quadratic = _weigh_joint(
         owner, coefficient, mean, var, target, tol_var, h, share, grad, a, c, after, before, ratios, of_target, of_tol
     )
-    _pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of_var, of_w)
-    return -0.5 * (quadratic + _sum(terms) + _sum_of_logs(ratios))
+    pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of_var, of_w)
+    return -0.5 * (quadratic + total(terms) + _sum_of_logs(ratios))
 
 
 @spliced
-def _measure(mean, var, y, w, h, share, precision, terms):
+def measure(mean, var, y, w, h, share, precision, terms):
     """`1/d`, `w/d`, `e/d` and `e²/d + log 2πd` for `d = v + w`, `e = y − μ`; without a measurement 0, 1, 0 and 0."""
     mean, var, y, w = mean.reshape(-1), var.reshape(-1), y.reshape(-1), w.reshape(-1)
     h, share, precision, terms = h.reshape(-1), share.reshape(-1), precision.reshape(-1), terms.reshape(-1)
@@ -68,7 +68,7 @@ def _weigh_joint(
     owner, coefficient, mean, var, target, tol_var, h, share, grad, a, c, after, before, ratios, of_target, of_tol
 ):
     """Sums of each row over the outputs of its balances; the quadratic forms of `a` and `c`, of all rows together."""
-    m, total = target.shape[1], 0.0
+    m, quadratic = target.shape[1], 0.0
     S, Q, innovation, left = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     for i in range(target.shape[0]):
         for k in range(m):
@@ -83,7 +83,7 @@ def _weigh_joint(
         for k in range(m):
             ratios[i, k] = Q[k] / S[k]
             S[k], Q[k] = _reciprocal(S[k]), _reciprocal(Q[k])
-            total += Q[k] * left[k] * left[k] - S[k] * innovation[k] * innovation[k]
+            quadratic += Q[k] * left[k] * left[k] - S[k] * innovation[k] * innovation[k]
             left[k], innovation[k] = Q[k] * left[k], S[k] * innovation[k]  # a and c
             of_target[i, k] = (innovation[k] - left[k]) * grad
             of_tol[i, k] = 0.5 * grad * (S[k] - Q[k] + left[k] * left[k] - innovation[k] * innovation[k])
@@ -91,11 +91,11 @@ def _weigh_joint(
             k, b = owner[j], coefficient[j]
             if k >= 0:
                 a[i, j], c[i, j], after[i, j], before[i, j] = b * left[k], b * innovation[k], b * b * Q[k], b * b * S[k]
-    return total
+    return quadratic
 
 
 @spliced
-def _pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of_var, of_w):
+def pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of_var, of_w):
     half, var, h, share, precision = (
         0.5 * grad,
         var.reshape(-1),
@@ -115,18 +115,18 @@ def _pull_joint(var, h, share, precision, a, c, after, before, grad, of_mean, of
 
 
 @inlined
-def _sum(values):
+def total(values):
     """In eight parts, which are added up in one vector."""
     values, parts, whole = values.reshape(-1), np.zeros(8), values.size - values.size % 8
     for i in range(0, whole, 8):
         for lane in range(8):
             parts[lane] += values[i + lane]
-    total = 0.0
+    found = 0.0
     for lane in range(8):
-        total += parts[lane]
+        found += parts[lane]
     for i in range(whole, values.size):
-        total += values[i]
-    return total
+        found += values[i]
+    return found
 
 
 @spliced
@@ -134,7 +134,7 @@ def _sum_of_logs(values):
     values = values.reshape(-1)
     for i in range(values.size):
         values[i] = log(values[i])
-    return _sum(values)
+    return total(values)
 
 
 @compiled
@@ -144,9 +144,9 @@ def marginal(owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean
     step, precision, terms = np.zeros(y.shape), np.zeros(y.shape), np.empty(y.shape)
     c, inverse = np.empty(target.shape), np.empty(target.shape)
     _weigh_marginal(owner, coefficient, mean, var, target, tol_var, c, inverse, step, precision)
-    _move(mean, var, y, w, step, precision, grad, terms, of_mean, of_w)
+    move(mean, var, y, w, step, precision, grad, terms, of_mean, of_w)
     _pull_marginal(owner, coefficient, var, c, inverse, step, precision, of_mean, of_var, of_target, of_tol, of_w)
-    return -0.5 * _sum(terms)
+    return -0.5 * total(terms)
 
 
 @spliced
@@ -169,7 +169,7 @@ def _weigh_marginal(owner, coefficient, mean, var, target, tol_var, c, inverse, 
 
 
 @spliced
-def _move(mean, var, y, w, step, precision, grad, terms, of_mean, of_total):
+def move(mean, var, y, w, step, precision, grad, terms, of_mean, of_total):
     """Density of each output at its conditioned mean and variance, with the gradients of these two."""
     mean, var, y, w, terms = mean.reshape(-1), var.reshape(-1), y.reshape(-1), w.reshape(-1), terms.reshape(-1)
     step, precision = step.reshape(-1), precision.reshape(-1)

@@ -1,14 +1,18 @@
 """A whole training step but for the optimiser: what `equipoise.gradient` does operator by operator, in one call."""
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
-from equipoise.kernels import densities, layers, spreads
+from equipoise.kernels import coupled, densities, layers, spreads
 from equipoise.kernels.compilation import compiled, spliced
 from equipoise.kernels.normals import fill_paired
 
 
 @compiled
-def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weights, of_network, of_tol, of_sensor):
+def negative_elbo(
+    keys, batch, network, tolerance, sensor, balances, paper, rows, weights, of_network, of_tol, of_sensor
+):
     """The batch's `−log p(y)` per row, and the gradient of the negative ELBO per row (E1, E2).
 
     Args:
@@ -17,10 +21,14 @@ def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weigh
         network: Widths of all layers; number of the activation; largest logarithms of variances and of sensor factors;
             `loc` and `log_std`; precision of the prior.
         tolerance, sensor: Posteriors as `spreads.draw_log_normal` takes them, of nothing where there is none.
-        balances: Of each output its balance and its coefficient there; whether the joint density (L2) is meant.
+        balances: Of each output its balance and its coefficient there, as `densities` takes them; or, where balances
+            share outputs, their blocks as `coupled` does.
+        paper: Anything but None for the paper's density (L1) instead of the joint one (L2).
         rows: Inputs, flat; outputs; targets; sensor variances, of no rows where none are given.
         weights: Of the divergences in the loss: the network's, and those of tolerances and sensors.
         of_network, of_tol, of_sensor: Gradients of `loc` and `log_std`, filled.
+    Returns:
+        It, and the largest element of an inverse of coupled balances, by which roundings grow.
     """
     sizes, activation, bounds, loc, log_std, precision = network
     x, y, target, given = rows
@@ -39,7 +47,8 @@ def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weigh
     omega_noise, omega_growth, omega = _draw(keys[2], batch, n, sensor)
     w = _sensor_var(omega, sensor, said, given, n_y)
     of_said, of_tol_var, of_w = np.empty_like(said), np.empty_like(tol_var), np.empty((n, n_y))
-    nll = _nll(balances, said, target, tol_var, y, w, of_said, of_tol_var, of_w)
+    mean, spread, of_mean, of_spread = said[0], said[1], of_said[0], of_said[1]
+    found = _density(balances, paper, mean, spread, target, tol_var, y, w, of_mean, of_spread, of_tol_var, of_w)
 
     _pull_sensor_var(omega, sensor, said, given, of_w, of_said)
     spreads.pull_log_normal(of_tol_var, tol_growth, tol_noise, tolerance, weights[1], of_tol)
@@ -49,7 +58,7 @@ def negative_elbo(keys, batch, network, tolerance, sensor, balances, rows, weigh
     of_loc, of_log_std = of_network
     layers.backward(sizes, loc, var, x, units, squares, slopes, ratios, of_units, of_loc, of_log_std)
     layers.add_divergence(of_loc, of_log_std, loc, log_std, weights[0], precision)
-    return nll
+    return found
 
 
 @compiled
@@ -108,15 +117,30 @@ def _pull_sensor_var(omega, sensor, said, given, of_w, of_said):
                 of_w[i, j] *= said[2, i, j]
 
 
-@spliced
-def _nll(balances, said, target, tol_var, y, w, of_said, of_tol_var, of_w):
-    owner, coefficient, joint = balances
-    mean, var, of_mean, of_var, of_target = said[0], said[1], of_said[0], of_said[1], np.empty_like(target)
-    grad = -1.0 / len(y)
-    if joint:
-        return grad * densities.joint(
-            owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
+def _density(balances, paper, mean, var, target, tol_var, y, w, of_mean, of_var, of_tol, of_w):
+    """`−log p(y)` per row with its gradients, and the largest element of an inverse; in compiled code only."""
+    raise TypeError("_density is for compiled code.")
+
+
+@overload(_density)
+def _choose_density(balances, paper, mean, var, target, tol_var, y, w, of_mean, of_var, of_tol, of_w):
+    """By the kinds of the first two arguments, so that nothing is compiled that is not needed."""
+    apart = len(balances) == 2
+    module = densities if apart else coupled
+    function = module.joint if isinstance(paper, types.NoneType) else module.marginal
+
+    def of_balances_apart(balances, paper, mean, var, target, tol_var, y, w, of_mean, of_var, of_tol, of_w):
+        (owner, coefficient), grad, of_target = balances, -1.0 / len(y), np.empty_like(target)
+        total = function(
+            owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol, of_w
         )
-    return grad * densities.marginal(
-        owner, coefficient, mean, var, target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol_var, of_w
-    )
+        return grad * total, 0.0
+
+    def of_coupled_balances(balances, paper, mean, var, target, tol_var, y, w, of_mean, of_var, of_tol, of_w):
+        grad, of_target = -1.0 / len(y), np.empty_like(target)
+        total, largest = function(
+            balances, mean, var, target, tol_var, y, w, grad, of_mean, of_var, of_target, of_tol, of_w
+        )
+        return grad * total, largest
+
+    return of_balances_apart if apart else of_coupled_balances
