@@ -157,7 +157,7 @@ def test_a_fit_from_files_takes_a_part_of_their_size_in_memory(mapped):
         max_epochs=2,
         validation_fraction=0.01,
         random_state=0,
-        training=TrainingPlan(batch_size=8192),
+        training=TrainingPlan(batch_size=2048),  # a step takes memory for each of its rows
     )
     tracemalloc.start()
     try:
