@@ -71,7 +71,7 @@ figure: $(STAMP) ## draw the figure in the README again
 	@$(BIN)/python docs/figures/readme.py
 
 clean: ## remove caches and build products (.venv stays; delete it by hand to start afresh)
-	@rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov build dist docs/_build
+	@rm -rf .pytest_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov build dist docs/_build .cache
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # Peers have an environment of their own: some bring torchvision, and qpth is taken without what it asks for.

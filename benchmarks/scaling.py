@@ -78,8 +78,8 @@ def train_rows(n: int) -> Callable[[], object]:
     import torch
 
     from benchmarks import cell, training
-    from equipoise.gradient import backward
     from equipoise.likelihood import joint
+    from equipoise.objective import Objective
     from equipoise.optimizer import Adam
     from equipoise.scaling import Standardizer
 
@@ -87,10 +87,11 @@ def train_rows(n: int) -> Callable[[], object]:
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)
     rows, model = cell.rows(X, Y, standardizer), cell.model(standardizer, joint, sensor=True)
     optimizer, generator = Adam([{"params": list(model.parameters()), "lr": 1e-5}]), torch.Generator().manual_seed(0)
+    objective = Objective(model)
 
     def epoch():
         for index in torch.randperm(n, generator=generator).split(training.BATCH):
-            backward(model, rows.take(index), n, generator)
+            objective.backward(rows.take(index), n, generator)
             optimizer.step()
 
     return epoch

@@ -2,7 +2,6 @@
 
 import atexit
 import gc
-import hashlib
 import os
 from pathlib import Path
 
@@ -15,11 +14,6 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn skips one of its e
 gc.disable()  # while tests are collected: imports leave no garbage, and looking for it takes a quarter of their time
 atexit.register(gc.freeze)  # nor is any looked for when a process ends
 os.environ["OMP_NUM_THREADS"] = "1"  # for torch: the matrices are small, and a sum has one order
-
-# Compiled loops are kept from run to run. Numba looks at the file of a loop only, not at those that it calls into.
-_KERNELS = sorted(Path(__file__).parents[1].joinpath("src/equipoise/kernels").glob("*.py"))
-_VERSION = hashlib.sha256(b"".join(path.read_bytes() for path in _KERNELS)).hexdigest()[:16]
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "numba" / _VERSION))
 
 # Shape annotations are executed in tests, and only there; modules without any are imported as they are, and faster.
 _SOURCE = Path(__file__).parents[1] / "src"

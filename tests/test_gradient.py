@@ -4,12 +4,14 @@ import pytest
 import torch
 from steps import APART, CASES, NEARLY_TWICE, SHARED, assert_same, bnn, rows
 
-from equipoise import closed_form, gradient
+from equipoise import closed_form, gradient, propagation
 from equipoise.gradient import backward
 
 
+@pytest.mark.parametrize("widest", [propagation.WIDEST, 0], ids=["compiled layers", "operators of torch"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_gradient_is_that_of_autograd(case):
+def test_the_gradient_is_that_of_autograd(case, widest, monkeypatch):
+    monkeypatch.setattr(propagation, "WIDEST", widest)
     assert_same(backward, bnn(**CASES[case]), rows(balances=CASES[case].get("B", APART) is not None))
 
 

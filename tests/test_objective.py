@@ -1,5 +1,6 @@
 """The compiled training step, against autograd over the definition, and against the one in operators of torch."""
 
+import copy
 from functools import partial
 
 import pytest
@@ -98,3 +99,25 @@ def test_parameters_that_are_not_finite_show_in_the_loss():
         model = bnn()
         model.get_parameter(name).data[0] = NAN
         assert not step(model, rows(), 100, torch.Generator().manual_seed(0)).isfinite(), name
+
+
+def test_parameters_whose_memory_was_replaced_are_seen():
+    """As by `load_state_dict(assign=True)`, or where an objective is copied together with its model."""
+    model, batch = bnn(), rows()
+    objective = Objective(model)
+    objective.backward(batch, 100, torch.Generator().manual_seed(3))
+    other = copy.deepcopy(objective)
+    other.model.network.posterior.loc.data += 0.5
+    model.load_state_dict({name: value.clone() for name, value in other.model.state_dict().items()}, assign=True)
+    expected = backward(model, batch, 100, torch.Generator().manual_seed(3))
+    for each in (objective, other):
+        nll = each.backward(batch, 100, torch.Generator().manual_seed(3))
+        torch.testing.assert_close(nll, expected)
+        assert each.model.network.posterior.loc.grad is not None
+
+
+def test_outputs_in_single_precision_are_left_to_operators_of_torch():
+    batch = rows()
+    batch = Rows(batch.x, batch.y.float(), batch.target.float())
+    with pytest.raises(AttributeError):
+        step(bnn(), batch, 100, torch.Generator().manual_seed(3))

@@ -3,8 +3,16 @@
 import pytest
 import torch
 
+from equipoise import propagation
 from equipoise.network import BayesianMLP
 from equipoise.propagation import ACTIVATIONS, layers
+
+
+@pytest.fixture(params=["compiled", "operators of torch"])
+def way(request, monkeypatch):
+    """Both ways that rows take through the layers; `gelu` has one only."""
+    if request.param != "compiled":
+        monkeypatch.setattr(propagation, "WIDEST", 0)
 
 
 def network(activation="silu", hidden=(5, 4), *, sensor_head=True):
@@ -30,6 +38,7 @@ def test_layers_are_views_of_the_flat_vector_in_order():
     assert flat[1] == 70.0
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
 def test_draws_and_their_gradients_are_those_of_autograd(activation, hidden):
@@ -45,6 +54,7 @@ def test_draws_and_their_gradients_are_those_of_autograd(activation, hidden):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("hidden", [(), (5, 4)])
 def test_means_and_their_gradients_are_those_of_autograd(activation, hidden):
@@ -53,3 +63,35 @@ def test_means_and_their_gradients_are_those_of_autograd(activation, hidden):
     naive = net.at_means(x).mean
     torch.testing.assert_close(mean, naive.detach(), rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(pull(of), *torch.autograd.grad(naive, [net.posterior.loc], of), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("width", "compiled"), [(256, True), (257, False)])
+def test_wide_layers_are_left_to_operators_of_torch_which_have_threads(width, compiled):
+    assert propagation.is_compiled(torch.empty(0), (3, width, 4), "silu") == compiled
+    net, x, of = network(hidden=(width,)), values(6, 3), values(6, 2, seed=5)
+    naive = net.at_means(x).mean
+    expected = torch.autograd.grad(naive, [net.posterior.loc], of)[0]
+    torch.testing.assert_close(net.propagate_means(x)[1](of), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_compiled_code_can_be_switched_off(monkeypatch):
+    assert propagation.is_compiled(torch.empty(0), (3, 4), "silu")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    assert not propagation.is_compiled(torch.empty(0), (3, 4), "silu")
+
+
+@pytest.mark.usefixtures("way")
+def test_a_network_without_inputs_says_the_same_of_all_rows():
+    net = BayesianMLP(0, 2, (4,), generator=torch.Generator().manual_seed(0)).double()
+    net.posterior.loc.data.normal_(generator=torch.Generator().manual_seed(1))
+    x = torch.zeros(5, 0, dtype=torch.float64)
+    torch.testing.assert_close(net.propagate_means(x)[0], net.at_means(x).mean.detach())
+
+
+@pytest.mark.usefixtures("way")
+def test_strided_inputs_and_gradients_are_read_as_they_are():
+    net, x = network(), values(3, 6).T
+    mean, pull = net.propagate_means(x)
+    of = torch.ones(1, 1, dtype=torch.float64).expand(6, 2)
+    torch.testing.assert_close(mean, net.at_means(x.contiguous()).mean.detach())
+    torch.testing.assert_close(pull(of), pull(of.contiguous()))

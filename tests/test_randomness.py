@@ -92,3 +92,17 @@ def test_gradients_of_shares_weighted_by_their_rows_are_that_of_the_batch():
 
     parts = [(share.stop - share.start) / n * gradient(share) for share in (slice(0, 4), slice(4, 11))]
     torch.testing.assert_close(sum(parts), gradient(slice(0, n)), rtol=1e-12, atol=1e-14)
+
+
+def test_numbers_of_any_shape_are_paired_by_their_first_axis():
+    for shape in ((6,), (6, 2, 2)):
+        found = paired_normal(shape, torch.Generator().manual_seed(3))
+        assert found.shape == shape
+        assert torch.equal(found[3:], -found[:3])
+
+
+def test_without_compiled_code_they_are_those_of_the_generator(monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    found = paired_normal((4, 3), torch.Generator().manual_seed(3))
+    assert torch.equal(found[:2], torch.randn(2, 3, generator=torch.Generator().manual_seed(3)))
+    assert torch.equal(found[2:], -found[:2])

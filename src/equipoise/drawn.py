@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from equipoise.model import PosteriorDraws
 from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, NetworkGaussian
@@ -79,19 +80,19 @@ class DrawnNetwork:
         self._memory: dict[tuple[int, int], _Memory] = {}
         self._said: dict[tuple[int, int], Tensor] = {}
 
-    def at(self, drawn: Drawn, x: Float[Tensor, "n n_x_and_1"]) -> NetworkGaussian:
+    def at(self, drawn: Drawn, x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """What `BayesianMLP.at` says, valid until as many draws at as many rows are asked for again.
 
         Args:
             drawn: Which draws.
-            x: Inputs, and a column of ones.
+            x: Inputs.
         """
         key = len(drawn), x.shape[0]
         if is_compiled(x, self._network.sizes, self._network.activation):
             return self._compiled(drawn, x, key)
         if key not in self._memory:
             self._memory[key] = _Memory(key, self._network, x, self._n_heads)
-        memory, h = self._memory[key], x.expand(key[0], *x.shape)
+        memory, h = self._memory[key], pad(x, (0, 1), value=1.0).expand(key[0], -1, -1)  # ones, for the first bias
         for (W, bias), units in zip(drawn.layers, memory.units, strict=True):
             h = torch.bmm(h, W, out=units)
             if bias is not None:
@@ -109,8 +110,8 @@ class DrawnNetwork:
         network = self._network
         if key not in self._said:
             self._said[key] = x.new_empty(self._n_heads, *key, network.n_outputs)
-        said, threads = self._said[key], min(torch.get_num_threads(), len(drawn))
-        inputs, weights, into = x[:, :-1].contiguous().numpy(), drawn.draws.weights.numpy(), said.numpy()
+        said, threads = self._said[key], max(1, min(torch.get_num_threads(), len(drawn)))
+        inputs, weights, into = x.contiguous().numpy(), drawn.draws.weights.contiguous().numpy(), said.numpy()
         given = np.array(network.sizes), loops.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
 
         def evaluate(share: tuple[int, int]) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from equipoise.accumulation import DrawBlock
 from equipoise.drawn import Drawn, DrawnNetwork, draws_between
@@ -120,10 +119,9 @@ class Mixture:
 
     def _said(self, x: Tensor, network: DrawnNetwork, at_once: int) -> Iterator[tuple[Drawn, NetworkGaussian]]:
         """All draws, some at a time, and what the network says."""
-        with_ones = pad(x, (0, 1), value=1.0)
         for start in range(0, self.n_draws, DRAW_BLOCK):
             for drawn in self._drawn(start // DRAW_BLOCK, min(DRAW_BLOCK, self.n_draws - start), at_once):
-                yield drawn, network.at(drawn, with_ones)
+                yield drawn, network.at(drawn, x)
 
     def _learned(self, draws: PosteriorDraws, said: NetworkGaussian) -> Tensor | float:
         """The model's own sensor variances, where they are asked for."""

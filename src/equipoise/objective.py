@@ -22,8 +22,7 @@ class Objective:
     """`gradient.backward` of a model, by compiled code where there is some for it.
 
     There is where a model is on the processor, no more than `LARGEST_BLOCK` of its balances hang together, none has an
-    offset, and its likelihood is one of the library's. It holds on to the memory of the model's parameters, so make a
-    new one when a model was moved.
+    offset, and its likelihood is one of the library's.
 
     Args:
         model: Whose parameters get gradients.
@@ -35,11 +34,13 @@ class Objective:
 
     def compile(self) -> None:
         """Have everything ready that training calls: it takes seconds once on a machine, and is kept on disk there."""
-        if self._compiled is not None:
-            network = self.model.network
-            _, pull = network.propagate_means(network.posterior.loc.detach().new_zeros(1, network.sizes[0]))
-            pull(network.posterior.loc.detach().new_zeros(1, network.n_outputs))
-            self._compiled.compile()
+        network = self.model.network
+        if is_compiled(network.posterior.loc, network.sizes, network.activation):
+            x = network.posterior.loc.detach().new_zeros(1, network.sizes[0])
+            _, pull = network.propagate_means(x)
+            pull(x.new_zeros(1, network.n_outputs))
+            if self._compiled is not None:
+                self._compiled.compile()
 
     def backward(
         self,
@@ -52,7 +53,7 @@ class Objective:
         """Leave gradients in every `.grad`, and give the batch's negative log likelihood per row, as
         `gradient.backward` does."""
         if self._compiled is not None and self._compiled.takes(rows):
-            state = None if generator is None else generator.get_state()
+            state = generator.get_state() if generator is not None and self._compiled.may_give_up else None
             weights = temperature * kl_weight / n_rows, kl_weight / n_rows
             if (nll := self._compiled.backward(rows, generator, *weights)) is not None:
                 return nll
@@ -67,23 +68,43 @@ class _Compiled:
     def __init__(self, model: ConstrainedBNN):
         from equipoise.kernels import objective
 
-        network, layer, sensor, n_y = model.network, model.conditioning, model.sensor, model.network.n_outputs
-        q, tolerance = network.posterior, None if layer is None else layer.tolerance
+        self._model, self._negative_elbo = model, objective.negative_elbo
+        layer, sensor = model.conditioning, model.sensor
+        self._tolerance, self._sensor = None if layer is None else layer.tolerance, sensor
+        self._exact = self._tolerance is not None and not self._tolerance.is_positive
+        self._noisy = sensor is not None and sensor.is_positive
+        self._posteriors = [part for part in (model.network.posterior, self._tolerance, sensor) if part is not None]
+        self._drawn = [0, *(i for i, part in ((1, self._tolerance), (2, sensor)) if part is not None)]
+        self._memory: tuple[int, ...] = ()
+        self._views: tuple = ()
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether some draws may be left to others, which is known only afterwards."""
+        return self._model.conditioning is not None and self._model.conditioning.coupled
+
+    @property
+    def _given(self) -> tuple:
+        """Views of all that the model knows, made anew where the memory of its parameters was replaced."""
+        memory = tuple(parameter.data_ptr() for part in self._posteriors for parameter in (part.loc, part.log_std))
+        if memory != self._memory:
+            self._memory, self._views = memory, self._view()
+        return self._views
+
+    def _view(self) -> tuple:
+        from equipoise.kernels import layers
+
+        network, layer, n_y = self._model.network, self._model.conditioning, self._model.network.n_outputs
+        q, kind = network.posterior, layers.ACTIVATIONS[network.activation]
         none = BalanceOperator(torch.zeros(0, n_y, dtype=torch.float64), [])
         operator = none if layer is None else layer.operator(torch.float64)
-        self._negative_elbo = objective.negative_elbo
-        self._n_inputs, self._n_outputs, self._n_balances = network.sizes[0], n_y, len(operator.B)
-        self._exact = tolerance is not None and not tolerance.is_positive
-        self._noisy = sensor is not None and sensor.is_positive
-        self._posteriors = [part for part in (q, tolerance, sensor) if part is not None]
-        self._drawn = [0, *(i for i, part in ((1, tolerance), (2, sensor)) if part is not None)]
-        kind, bounds = objective.layers.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
-        self._given = (
+        bounds = LOG_VAR_BOUND, LOG_FACTOR_BOUND
+        return (
             (np.array(network.sizes), kind, bounds, *_arrays(q.loc, q.log_std), q.prior_std**-2),
-            _posterior(tolerance),
-            _posterior(sensor),
+            _posterior(self._tolerance),
+            _posterior(self._sensor),
             operator.entries if operator.coupled else operator.owners,
-            None if model.likelihood is joint else True,
+            None if self._model.likelihood is joint else True,
         )
 
     @staticmethod
@@ -96,9 +117,10 @@ class _Compiled:
 
     def takes(self, rows: Rows) -> bool:
         """Whether there is for these rows: exact balances need noise, or the density is one on a subspace."""
-        targets = 0 if rows.target is None else rows.target.shape[-1]
+        targets, layer = 0 if rows.target is None else rows.target.shape[-1], self._model.conditioning
         noisy = self._noisy if rows.sensor_var is None else bool((rows.sensor_var > 0).all())
-        return targets == self._n_balances and rows.y.dtype == torch.float64 and (noisy or not self._exact)
+        balances = 0 if layer is None else len(layer.B)
+        return targets == balances and rows.y.dtype == torch.float64 and (noisy or not self._exact)
 
     def backward(
         self, rows: Rows, generator: torch.Generator | None, network_weight: float, weight: float
@@ -114,7 +136,7 @@ class _Compiled:
         batch = (generator.total, generator.rows.start) if shared else (n, 0)
         x = rows.x.contiguous().view(-1)
         target = rows.y.new_empty(n, 0) if rows.target is None else rows.target
-        w = rows.y.new_empty(0, self._n_outputs) if rows.sensor_var is None else rows.sensor_var
+        w = rows.y.new_empty(0, rows.y.shape[-1]) if rows.sensor_var is None else rows.sensor_var
         data = _arrays(x, rows.y.contiguous(), target.contiguous(), w.contiguous())
         into = self._gradients()
         for i, part in zip(self._drawn, self._posteriors, strict=True):
@@ -127,8 +149,9 @@ class _Compiled:
 
     def compile(self) -> None:
         """By a step of one row that leads nowhere."""
-        x, y = self._posteriors[0].loc.detach().new_zeros(self._n_inputs), np.zeros((1, self._n_outputs))
-        data = x.numpy(), y, np.zeros((1, self._n_balances)), y[:0]
+        network, layer = self._model.network, self._model.conditioning
+        x, y = network.posterior.loc.detach().new_zeros(network.sizes[0]), np.zeros((1, network.n_outputs))
+        data = x.numpy(), y, np.zeros((1, 0 if layer is None else len(layer.B))), y[:0]
         into = (_arrays(*of) for of in self._gradients())
         self._negative_elbo(np.zeros(3, np.int64), (1, 0), *self._given, data, (0.0, 0.0), *into)
 

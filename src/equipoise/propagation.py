@@ -1,7 +1,7 @@
 """Rows through all layers of a mean-field network, and gradients back, without a graph.
 
 At the sizes of these networks a training step is bound by the number of operations, not by their work. Autograd over
-`BayesianMLP.forward` is the definition and the tests' oracle; what is here is the same in half the time.
+`BayesianMLP.forward` is the definition and the tests' oracle; what is here is the same in less time.
 """
 
 import itertools
@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from equipoise.kernels import enabled
 
 ACTIVATIONS = {
     "silu": nn.functional.silu,
@@ -39,7 +41,8 @@ def layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Ten
 
 def is_compiled(like: Tensor, sizes: Sequence[int], activation: str) -> bool:
     """Whether `kernels.layers` has a network: on the processor, unless it is so wide that several threads pay."""
-    return like.device.type == "cpu" and max(sizes) <= WIDEST and activation in ("silu", "tanh", "relu")
+    on_processor = like.device.type == "cpu" and enabled() and not torch.compiler.is_compiling()
+    return on_processor and max(sizes) <= WIDEST and activation in ("silu", "tanh", "relu")
 
 
 def split_units(flat: Float[Tensor, " units"], n: int, sizes: Sequence[int]) -> list[Tensor]:
@@ -110,16 +113,15 @@ def _propagate_compiled(
     """The same on the processor, all layers in one compiled call."""
     from equipoise.kernels import layers as loops
 
-    given = np.array(sizes), loc.detach().numpy(), x.contiguous().view(-1).numpy()
-    xi = noise.numpy()
-    var, (units, squares, slopes, ratios) = np.empty_like(given[1]), (np.empty_like(xi) for _ in range(4))
-    kind, spread = loops.ACTIVATIONS[activation], log_std.detach().numpy()
-    loops.forward(given[0], kind, given[1], spread, given[2], xi, var, units, squares, slopes, ratios)
+    widths, means, inputs, xi = np.array(sizes), loc.detach().numpy(), _flat(x), noise.numpy()
+    var, (units, squares, slopes, ratios) = np.empty_like(means), (np.empty_like(xi) for _ in range(4))
+    kind, spreads = loops.ACTIVATIONS[activation], log_std.detach().numpy()
+    loops.forward(widths, kind, means, spreads, inputs, xi, var, units, squares, slopes, ratios)
 
     def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
         of_loc, of_log_std = torch.empty_like(loc), torch.empty_like(loc)
         into = of_loc.numpy(), of_log_std.numpy()
-        loops.backward(*given[:2], var, given[2], units, squares, slopes, ratios, grad.reshape(-1).numpy(), *into)
+        loops.backward(widths, means, var, inputs, units, squares, slopes, ratios, _flat(grad), *into)
         return of_loc, of_log_std
 
     return _last_layer(units, len(x), sizes[-1]), pull
@@ -146,17 +148,21 @@ def _propagate_compiled_means(
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     from equipoise.kernels import layers as loops
 
-    widths, means, inputs = np.array(sizes), loc.detach().numpy(), x.contiguous().view(-1).numpy()
+    widths, means, inputs = np.array(sizes), loc.detach().numpy(), _flat(x)
     units = np.empty(len(x) * sum(sizes[1:]), means.dtype)
     slopes = np.empty_like(units)
     loops.forward_means(widths, loops.ACTIVATIONS[activation], means, inputs, units, slopes)
 
     def pull(grad: Tensor) -> Tensor:
         of_loc = torch.empty_like(loc)
-        loops.backward_means(widths, means, inputs, units, slopes, grad.reshape(-1).numpy(), of_loc.numpy())
+        loops.backward_means(widths, means, inputs, units, slopes, _flat(grad), of_loc.numpy())
         return of_loc
 
     return _last_layer(units, len(x), sizes[-1]), pull
+
+
+def _flat(values: Tensor) -> np.ndarray:
+    return values.detach().contiguous().view(-1).numpy()
 
 
 def _last_layer(units: np.ndarray, n: int, width: int) -> Float[Tensor, "n width"]:

@@ -90,7 +90,7 @@ class LogNormalVariance(nn.Module):
 
     @property
     def is_positive(self) -> bool:
-        """Whether all variances are above 0: those that are learned always are."""
+        """Whether all variances are above 0, as those that are learned are by definition."""
         return bool((self.learned | (self.fixed > 0)).all())
 
     def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:

@@ -92,8 +92,7 @@ def train(
     keeper = Checkpoint(checkpoint if group.rank == 0 else None, fingerprint, checkpoint_seconds)
     run.resume(group.from_first(keeper.load()))
     with _bar(run, verbose and group.rank == 0) as bar:
-        bar.set_postfix_str("compiling, once on this machine")
-        run.objective.compile()
+        run.compile(lambda: bar.set_postfix_str("compiling, once on this machine"))
         bar.set_postfix_str("")
         for record in run.epochs():
             keeper.save_if_due(run.state)
@@ -122,6 +121,14 @@ class _Run:
         self.progress = _Progress()
         self.optimizer = self._new_optimizer()
         self.objective = Objective(model)
+
+    def compile(self, tell: Callable[[], object]) -> None:
+        """Have what is compiled ready before the first epoch; `tell` is called if that takes a while."""
+        if torch.device(self.rows.device).type == "cpu":
+            from equipoise.kernels.compilation import told
+
+            with told(tell):
+                self.objective.compile()
 
     def state(self) -> dict:
         """All that is needed to continue."""

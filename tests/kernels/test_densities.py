@@ -21,7 +21,8 @@ def parts(n=5, *, missing=False, exact=False) -> list[np.ndarray]:
     mean, target, y = rng.normal(size=(n, 6)), rng.normal(size=(n, 2)), rng.normal(size=(n, 6))
     var, tol_var, w = (np.exp(3 * rng.normal(size=(n, k))) for k in (6, 2, 6))
     if missing:
-        y[0, 1] = y[1, 3] = y[1, 5] = y[2, :] = np.nan
+        y[0, 1] = y[n // 2, 3] = y[n // 2, 5] = np.nan
+        y[2:3, :] = np.nan
     return [mean, var, target, 0 * tol_var if exact else tol_var, y, w]
 
 
@@ -53,12 +54,23 @@ def test_the_marginal_density_is_the_product_of_normals_on_the_diagonal(missing)
 @pytest.mark.parametrize("name", ["joint", "marginal"])
 @pytest.mark.parametrize("n", [1, 37])
 def test_gradients_are_those_of_the_closed_form(name, missing, n):
-    given = parts(max(n, 3), missing=missing)
+    given = parts(n, missing=missing)
     _, found = called(getattr(densities, name), given, grad=-0.3)
     tensors = [torch.tensor(part) for part in given]
     _, pull = getattr(closed_form, name)(BalanceOperator(torch.tensor(B)), *tensors, ~tensors[4].isnan())
     for key, expected in pull(-0.3)._asdict().items():
         np.testing.assert_allclose(found[key], expected, rtol=1e-9, atol=1e-13, err_msg=key)
+
+
+@pytest.mark.parametrize("function", [densities.joint, densities.marginal])
+def test_what_was_not_measured_needs_no_sensor(function):
+    given = parts(missing=True)
+    total, gradients = called(function, given)
+    given[5][np.isnan(given[4])] = np.nan
+    other, found = called(function, given)
+    assert other == total
+    for name in NAMES[:4]:
+        np.testing.assert_array_equal(found[name], gradients[name])
 
 
 def test_without_balances_the_outputs_are_independent_normals():

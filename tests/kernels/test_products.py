@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba.core.errors import TypingError
 
 from equipoise.kernels.products import multiply
 
@@ -23,7 +24,7 @@ def test_products_of_any_shape_are_exact_to_rounding(shape, dtype, transposed):
     n, k, m = shape
     C = np.full(n * m, np.nan, dtype)
     multiply(C, np.ascontiguousarray(A.T if transposed else A).ravel(), transposed, B.ravel(), n, k, m)
-    exact = A.astype(np.float128) @ B.astype(np.float128)
+    exact = A.astype(np.longdouble) @ B.astype(np.longdouble)
     bound = (k + 1) * np.finfo(dtype).eps * (abs(A).astype(float) @ abs(B).astype(float))
     assert (abs(C.reshape(n, m) - exact) <= bound).all()
 
@@ -51,3 +52,15 @@ def test_nan_stays_nan():
     C = np.empty(27, np.float32)
     multiply(C, A.ravel(), False, B.ravel(), 9, 5, 3)
     assert np.isnan(C.reshape(9, 3)).tolist() == np.isnan(A @ B).tolist()
+
+
+def test_arrays_of_other_numbers_or_with_gaps_are_refused():
+    A, B = matrices((9, 5, 3), np.float32)
+    C, wide = np.empty(27, np.float32), np.empty(30, np.float32)
+    for arrays in (
+        (C, A.ravel(), B.ravel().astype(float)),
+        (C.astype(float), A.ravel(), B.ravel()),
+        (C, A.ravel(), wide[::2]),
+    ):
+        with pytest.raises(TypingError, match="contiguous arrays of one kind"):
+            multiply(arrays[0], arrays[1], False, arrays[2], 9, 5, 3)

@@ -55,9 +55,9 @@ def measure(mean, var, y, w, h, share, precision, terms):
     for i in range(y.size):
         measured = y[i] == y[i]
         d = var[i] + w[i]
-        inverse = 1.0 / d
+        inverse = 1.0 / d if measured else 0.0
         e = y[i] - mean[i] if measured else 0.0
-        precision[i] = inverse if measured else 0.0
+        precision[i] = inverse
         share[i] = w[i] * inverse if measured else 1.0
         h[i] = e * inverse
         terms[i] = e * e * inverse + (log(d) + _LOG_2PI) if measured else 0.0
@@ -178,12 +178,12 @@ def move(mean, var, y, w, step, precision, grad, terms, of_mean, of_total):
         measured = y[i] == y[i]
         left = 1.0 - precision[i] * var[i]
         total = var[i] * (left if left > _EPS else _EPS) + w[i]  # kept above rounding of v
-        inverse = 1.0 / total
+        inverse = 1.0 / total if measured else 0.0
         u = y[i] - mean[i] - var[i] * step[i] if measured else 0.0
         z = u * inverse
         terms[i] = u * z + (log(total) + _LOG_2PI) if measured else 0.0
         of_mean[i] = z * grad
-        of_total[i] = 0.5 * grad * (z * z - inverse) if measured else 0.0
+        of_total[i] = 0.5 * grad * (z * z - inverse)
 
 
 @spliced

@@ -37,7 +37,7 @@ def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slop
     for i in range(loc.size):
         value = exp(log_std[i] + log_std[i])
         var[i] = tiny if value < tiny else value
-    n = x.size // sizes[0]
+    n = units.size // sizes[1:].sum()
     h, square, weight, start = x, x * x, 0, 0
     for layer in range(sizes.size - 1):
         fan_in, width = sizes[layer], sizes[layer + 1]
@@ -94,7 +94,7 @@ def backward(sizes, loc, var, x, units, squares, slopes, ratios, grad, of_loc, o
         grad: Gradient of the last layer's units, flat.
         of_loc, of_log_std: Filled.
     """
-    n, end, weight = x.size // sizes[0], units.size, loc.size
+    n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
     of_square = grad * ratios[end - grad.size :]  # twice the gradient of the variance, here and below
     for layer in range(sizes.size - 2, -1, -1):
         fan_in, width = sizes[layer], sizes[layer + 1]
@@ -152,7 +152,7 @@ def _sum_rows(values, out):
 @compiled
 def forward_means(sizes, activation, loc, x, units, slopes):
     """As `forward`, at the means of all weights."""
-    n = x.size // sizes[0]
+    n = units.size // sizes[1:].sum()
     h, weight, start = x, 0, 0
     for layer in range(sizes.size - 1):
         fan_in, width = sizes[layer], sizes[layer + 1]
@@ -176,7 +176,7 @@ def _add_bias(a, bias):
 @compiled
 def backward_means(sizes, loc, x, units, slopes, grad, of_loc):
     """From the gradient of the last layer's units to that of all weights, after `forward_means`."""
-    n, end, weight = x.size // sizes[0], units.size, loc.size
+    n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
     for layer in range(sizes.size - 2, -1, -1):
         fan_in, width = sizes[layer], sizes[layer + 1]
         bias, first = weight - width, weight - width - fan_in * width

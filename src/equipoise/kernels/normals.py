@@ -91,3 +91,29 @@ def fill_paired(key, stream, out, n_half):
         out[n_pairs - 1] = normal_pair(x, y)[0]
     for i in range(n_half, out.size):
         out[i] = -out[i - n_half]
+
+
+@compiled
+def fill_noise(key, batch, n, widths, noise):
+    """Standard normal numbers for some rows of a batch, the batch's second half the negatives of its first.
+
+    Args:
+        key: 63 random bits.
+        batch: How many rows the whole batch has, and which of them is the first one here.
+        n: How many are here.
+        widths: How many numbers each row has, in each of several arrays `(n, width)`.
+        noise: Filled, float32, one array after the other.
+    """
+    total, first = batch
+    end = 0
+    for stream in range(widths.size):
+        width = widths[stream]
+        here = noise[end : end + n * width]
+        if n == total:
+            fill_paired(key, stream, here, (n + 1) // 2 * width)
+        else:
+            whole = np.empty(total * width, np.float32)
+            fill_paired(key, stream, whole, (total + 1) // 2 * width)
+            for i in range(here.size):
+                here[i] = whole[first * width + i]
+        end += n * width

@@ -6,7 +6,7 @@ from numba.extending import overload
 
 from equipoise.kernels import coupled, densities, layers, spreads
 from equipoise.kernels.compilation import compiled, spliced
-from equipoise.kernels.normals import fill_paired
+from equipoise.kernels.normals import fill_noise
 
 
 @compiled
@@ -59,24 +59,6 @@ def negative_elbo(
     layers.backward(sizes, loc, var, x, units, squares, slopes, ratios, of_units, of_loc, of_log_std)
     layers.add_divergence(of_loc, of_log_std, loc, log_std, weights[0], precision)
     return found
-
-
-@compiled
-def fill_noise(key, batch, n, widths, noise):
-    """Those numbers that `randomness.paired_normals` gives for some rows of a batch, flat, in single precision."""
-    total, first = batch
-    end = 0
-    for stream in range(widths.size):
-        width = widths[stream]
-        here = noise[end : end + n * width]
-        if n == total:
-            fill_paired(key, stream, here, (n + 1) // 2 * width)
-        else:
-            whole = np.empty(total * width, np.float32)
-            fill_paired(key, stream, whole, (total + 1) // 2 * width)
-            for i in range(here.size):
-                here[i] = whole[first * width + i]
-        end += n * width
 
 
 @spliced

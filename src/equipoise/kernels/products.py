@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from equipoise.kernels.compilation import compiled, inlined
@@ -31,6 +32,8 @@ def _tile(n_rows: int, n_vectors: int, size: int) -> Any:
 
     @intrinsic
     def add_tile(typingctx, C, c_start, c_row, A, a_start, a_row, a_inner, B, b_start, b_inner, n_inner):
+        if not C.dtype == A.dtype == B.dtype or {C.layout, A.layout, B.layout} != {"C"}:
+            raise TypingError("A product needs three contiguous arrays of one kind of numbers.")
         word = types.intp
         signature = types.void(C, word, word, A, word, word, word, B, word, word, word)
 
@@ -55,8 +58,8 @@ def _tile(n_rows: int, n_vectors: int, size: int) -> Any:
 
 def _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> list[list]:
     """The loop over the inner axis: `Σ_k A_rk B_k` for every row and vector of the tile, left in registers."""
-    name = f"llvm.fma.v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
-    fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
+    name = f"llvm.fmuladd.v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
+    add_product = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
     before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -66,7 +69,7 @@ def _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> lis
     right = [builder.load(_vector_at(builder, vector, start, v), align=4) for v in range(n_vectors)]
     lefts = [_everywhere(builder, vector, builder.load(builder.gep(row, [along]))) for row in rows]
     new = [
-        [builder.call(fma, [left, *pair]) for pair in zip(right, row, strict=True)]
+        [builder.call(add_product, [left, *pair]) for pair in zip(right, row, strict=True)]
         for left, row in zip(lefts, sums, strict=True)
     ]
     following, zero = builder.add(k, _WORD(1)), ir.Constant(vector, [0.0] * vector.count)

@@ -42,7 +42,7 @@ class ImposedBNN(ConstrainedBNN):
     @property
     def conditions_by_definition(self) -> bool:
         """Unless the balances are met in a way of their own."""
-        return self.meet is None
+        return self.meet is None or self.conditioning is None
 
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
