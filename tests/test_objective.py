@@ -79,6 +79,10 @@ def test_what_has_no_compiled_form_is_left_to_operators_of_torch(options):
     assert torch.equal(*found)
 
 
+def test_targets_are_passed_over_where_there_are_no_balances():
+    assert_same(step, bnn(B=None), rows(balances=True))
+
+
 def test_shares_of_a_batch_have_the_numbers_of_the_whole():
     model, batch = bnn(), rows()
 

@@ -17,6 +17,7 @@ PACKAGES = {  # names of the files here, and of the packages on the registry
     "cvxpylayers": "cvxpylayers",
     "qpth": "qpth",
 }
+LEFT_OUT = {"torch_uncertainty": "brings a torchvision that does not load beside this torch"}  # of the extra `bench`
 TITLES = {"numpyro": "NumPyro", "pyro": "Pyro", "torch_uncertainty": "torch-uncertainty", "tyxe": "TyXe"}
 TITLES = {name: TITLES.get(name, name.replace("_", "-")) for name in PACKAGES}
 
@@ -32,7 +33,8 @@ def installed(name: str) -> str | None:
 def problem(name: str) -> str | None:
     """Why a peer cannot be used; None where it can. Loads it to find out."""
     if (found := installed(name)) is None:
-        return f"not installed: pip install {PACKAGES[name]}"
+        reason = f" ({LEFT_OUT[name]})" if name in LEFT_OUT else ""
+        return f"not installed: pip install {PACKAGES[name]}{reason}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

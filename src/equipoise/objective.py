@@ -117,10 +117,9 @@ class _Compiled:
 
     def takes(self, rows: Rows) -> bool:
         """Whether there is for these rows: exact balances need noise, or the density is one on a subspace."""
-        targets, layer = 0 if rows.target is None else rows.target.shape[-1], self._model.conditioning
         noisy = self._noisy if rows.sensor_var is None else bool((rows.sensor_var > 0).all())
-        balances = 0 if layer is None else len(layer.B)
-        return targets == balances and rows.y.dtype == torch.float64 and (noisy or not self._exact)
+        aimed = self._tolerance is None or rows.target is not None
+        return aimed and rows.y.dtype == torch.float64 and (noisy or not self._exact)
 
     def backward(
         self, rows: Rows, generator: torch.Generator | None, network_weight: float, weight: float
@@ -135,7 +134,7 @@ class _Compiled:
         shared = isinstance(generator, BatchGenerator)
         batch = (generator.total, generator.rows.start) if shared else (n, 0)
         x = rows.x.contiguous().view(-1)
-        target = rows.y.new_empty(n, 0) if rows.target is None else rows.target
+        target = rows.y.new_empty(n, 0) if rows.target is None or self._tolerance is None else rows.target
         w = rows.y.new_empty(0, rows.y.shape[-1]) if rows.sensor_var is None else rows.sensor_var
         data = _arrays(x, rows.y.contiguous(), target.contiguous(), w.contiguous())
         into = self._gradients()
