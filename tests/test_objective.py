@@ -7,6 +7,7 @@ import pytest
 import torch
 from steps import APART, CASES, NAN, NEARLY_TWICE, assert_same, bnn, rows
 
+from equipoise import objective
 from equipoise.gradient import backward
 from equipoise.likelihood import joint, marginal
 from equipoise.model import Rows
@@ -19,9 +20,9 @@ COMPILED = [case for case in CASES if "offsets" not in case]
 
 def step(model, *args):
     """One step of a fresh objective, which must not have left it to operators of torch."""
-    objective = Objective(model)
-    objective.model = None
-    return objective.backward(*args)
+    made = Objective(model)
+    made.model = None
+    return made.backward(*args)
 
 
 @pytest.mark.parametrize("case", COMPILED)
@@ -79,6 +80,12 @@ def test_what_has_no_compiled_form_is_left_to_operators_of_torch(options):
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize("case", ["joint, sensors with a head", "marginal", "coupled"])
+def test_it_is_so_where_a_batch_is_taken_in_parts(case, monkeypatch):
+    monkeypatch.setattr(objective, "AT_ONCE", 4)  # nine rows: parts of 4, 4 and 1
+    assert_same(step, bnn(**CASES[case]), rows(missing=True))
+
+
 def test_targets_are_passed_over_where_there_are_no_balances():
     assert_same(step, bnn(B=None), rows(balances=True))
 
@@ -108,13 +115,13 @@ def test_parameters_that_are_not_finite_show_in_the_loss():
 def test_parameters_whose_memory_was_replaced_are_seen():
     """As by `load_state_dict(assign=True)`, or where an objective is copied together with its model."""
     model, batch = bnn(), rows()
-    objective = Objective(model)
-    objective.backward(batch, 100, torch.Generator().manual_seed(3))
-    other = copy.deepcopy(objective)
+    one = Objective(model)
+    one.backward(batch, 100, torch.Generator().manual_seed(3))
+    other = copy.deepcopy(one)
     other.model.network.posterior.loc.data += 0.5
     model.load_state_dict({name: value.clone() for name, value in other.model.state_dict().items()}, assign=True)
     expected = backward(model, batch, 100, torch.Generator().manual_seed(3))
-    for each in (objective, other):
+    for each in (one, other):
         nll = each.backward(batch, 100, torch.Generator().manual_seed(3))
         torch.testing.assert_close(nll, expected)
         assert each.model.network.posterior.loc.grad is not None

@@ -15,6 +15,7 @@ from equipoise.propagation import is_compiled
 from equipoise.randomness import BatchGenerator, random_keys
 from equipoise.tolerance import LogNormalVariance
 
+AT_ONCE = 512  # rows of a batch: what they need stays in the cache, and in memory that is used again
 LARGEST_BLOCK = 32  # of balances that share outputs: the inverses of larger ones are left to a library
 
 
@@ -55,7 +56,7 @@ class Objective:
         if self._compiled is not None and self._compiled.takes(rows):
             state = generator.get_state() if generator is not None and self._compiled.may_give_up else None
             weights = temperature * kl_weight / n_rows, kl_weight / n_rows
-            if (nll := self._compiled.backward(rows, generator, *weights)) is not None:
+            if (nll := self._compiled.backward(rows, generator, weights)) is not None:
                 return nll
             if generator is not None and state is not None:
                 generator.set_state(state)  # the same numbers again
@@ -121,10 +122,10 @@ class _Compiled:
         aimed = self._tolerance is None or rows.target is not None
         return aimed and rows.y.dtype == torch.float64 and (noisy or not self._exact)
 
-    def backward(
-        self, rows: Rows, generator: torch.Generator | None, network_weight: float, weight: float
-    ) -> Tensor | None:
+    def backward(self, rows: Rows, generator: torch.Generator | None, weights: tuple[float, float]) -> Tensor | None:
         """As `Objective.backward`, with the weights of the network's divergence and of the others.
+
+        Large batches are taken in parts, whose memory stays in the cache.
 
         Returns:
             None if coupled balances are too badly conditioned for an inverse.
@@ -132,19 +133,31 @@ class _Compiled:
         n, keys = len(rows), np.zeros(3, np.int64)
         keys[self._drawn] = random_keys(len(self._drawn), generator)
         shared = isinstance(generator, BatchGenerator)
-        batch = (generator.total, generator.rows.start) if shared else (n, 0)
-        x = rows.x.contiguous().view(-1)
-        target = rows.y.new_empty(n, 0) if rows.target is None or self._tolerance is None else rows.target
-        w = rows.y.new_empty(0, rows.y.shape[-1]) if rows.sensor_var is None else rows.sensor_var
-        data = _arrays(x, rows.y.contiguous(), target.contiguous(), w.contiguous())
-        into = self._gradients()
-        for i, part in zip(self._drawn, self._posteriors, strict=True):
-            part.loc.grad, part.log_std.grad = into[i]
-        weights, arrays = (network_weight, weight), (_arrays(*of) for of in into)
-        nll, largest = self._negative_elbo(keys, batch, *self._given, data, weights, *arrays)
-        if not largest * np.finfo(np.float64).eps <= LARGEST_INVERSE:
+        total, first = (generator.total, generator.rows.start) if shared else (n, 0)
+        found = [
+            self._part(
+                rows if n <= AT_ONCE else rows.take(slice(start, start + AT_ONCE)), keys, total, first + start, weights
+            )
+            for start in range(0, n, AT_ONCE)
+        ]
+        if not all(largest * np.finfo(np.float64).eps <= LARGEST_INVERSE for _, _, largest in found):  # nor NaN
             return None
-        return torch.tensor(nll, dtype=torch.float64)
+        sizes = [min(AT_ONCE, n - start) / n for start in range(0, n, AT_ONCE)]
+        for i, part in zip(self._drawn, self._posteriors, strict=True):
+            part.loc.grad, part.log_std.grad = _weighted(sizes, [of[i] for _, of, _ in found])
+        return torch.tensor(
+            sum(size * nll for size, (nll, _, _) in zip(sizes, found, strict=True)), dtype=torch.float64
+        )
+
+    def _part(self, rows: Rows, keys: np.ndarray, total: int, first: int, weights: tuple[float, float]) -> tuple:
+        """Of some rows of a batch the loss per row, its gradients, and what roundings grow by."""
+        x, y, n = rows.x.contiguous().view(-1), rows.y.contiguous(), len(rows)
+        target = y.new_empty(n, 0) if rows.target is None or self._tolerance is None else rows.target
+        w = y.new_empty(0, y.shape[-1]) if rows.sensor_var is None else rows.sensor_var
+        data, into = _arrays(x, y, target.contiguous(), w.contiguous()), self._gradients()
+        arrays = (_arrays(*of) for of in into)
+        nll, largest = self._negative_elbo(keys, (total, first), *self._given, data, weights, *arrays)
+        return nll, into, largest
 
     def compile(self) -> None:
         """By a step of one row that leads nowhere."""
@@ -160,6 +173,18 @@ class _Compiled:
         for i, part in zip(self._drawn, self._posteriors, strict=True):
             into[i] = torch.empty_like(part.loc), torch.empty_like(part.loc)
         return into
+
+
+def _weighted(sizes: list[float], gradients: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Gradients of parts of a batch, put together by their sizes."""
+    of_loc, of_log_std = gradients[0]
+    if len(sizes) > 1:
+        of_loc.mul_(sizes[0])
+        of_log_std.mul_(sizes[0])
+    for size, more in zip(sizes[1:], gradients[1:], strict=True):
+        of_loc.add_(more[0], alpha=size)
+        of_log_std.add_(more[1], alpha=size)
+    return of_loc, of_log_std
 
 
 def _largest_block(layer: ConditioningLayer) -> int:

@@ -108,12 +108,28 @@ def fill_noise(key, batch, n, widths, noise):
     end = 0
     for stream in range(widths.size):
         width = widths[stream]
-        here = noise[end : end + n * width]
+        here, n_half = noise[end : end + n * width], (total + 1) // 2 * width
         if n == total:
-            fill_paired(key, stream, here, (n + 1) // 2 * width)
+            fill_paired(key, stream, here, n_half)
         else:
-            whole = np.empty(total * width, np.float32)
-            fill_paired(key, stream, whole, (total + 1) // 2 * width)
-            for i in range(here.size):
-                here[i] = whole[first * width + i]
+            _fill_some(key, stream, here, first * width, n_half)
         end += n * width
+
+
+@inlined
+def _fill_some(key, stream, out, first, n_half):
+    """The numbers from `first` on that `fill_paired` fills an array with."""
+    key0, key1 = _U4(key & 0xFFFFFFFF), _U4(key >> 32)
+    n_pairs, done = (n_half + 1) // 2, 0
+    while done < out.size:  # parts that are all one half of their pairs, and of one sign
+        opposite, place = divmod(first + done, n_half)
+        second = place >= n_pairs
+        pair = place - n_pairs if second else place
+        n = min(out.size - done, (n_half if second else n_pairs) - place)
+        part = out[done : done + n]
+        for i in range(n):
+            x, y = threefry(key0, key1, _U4(pair + i), _U4(stream))
+            one, other = normal_pair(x, y)
+            value = other if second else one
+            part[i] = -value if opposite else value
+        done += n
