@@ -66,8 +66,9 @@ LIMITS = """## What limits each path
 - **Training step.** All of it but Adam is one compiled call (`equipoise.kernels`, by numba), since at this size torch's
   operators cost more by being called than by what they do. What is left is arithmetic: a random number for every unit
   of every row, and matrix products for means and for variances, of which plain torch has half. They are tiles held in
-  registers, in vectors as wide as the processor's; MKL takes more than twice as long for them where the processor is
-  not Intel's, and that is part of the ratio to plain torch. The price is about 12 s of compiling, once on a machine
+  registers, in vectors as wide as the processor's; torch's own products (MKL) take more than twice as long on this one,
+  which is AMD's, and that is part of the ratio to plain torch: where MKL does better the ratio will be larger, which was
+  not measured. The price is about 12 s of compiling, once on a machine
   for each kind of numbers. Layers wider than 256, more than 32 balances that hang together, offsets and other devices
   go through torch's operators, with the network's part compiled where it is on the processor and not as wide.
 - **Conditioning, balances apart.** A division per balance; the number of operators, forward and backward, and what
