@@ -66,11 +66,11 @@ LIMITS = """## What limits each path
 - **Training step.** All of it but Adam is one compiled call (`equipoise.kernels`, by numba), since at this size torch's
   operators cost more by being called than by what they do. What is left is arithmetic: a random number for every unit
   of every row, and matrix products for means and for variances, of which plain torch has half. They are tiles held in
-  registers, in vectors as wide as the processor's; torch's own products (MKL) take more than twice as long on this one,
-  which is AMD's, and that is part of the ratio to plain torch: where MKL does better the ratio will be larger, which was
-  not measured. The price is about 12 s of compiling, once on a machine
-  for each kind of numbers. Layers wider than 256, more than 32 balances that hang together, offsets and other devices
-  go through torch's operators, with the network's part compiled where it is on the processor and not as wide.
+  registers, in vectors as wide as the processor's; torch's own products (MKL) take more than twice as long on this
+  one, which is AMD's, and that is part of the ratio to plain torch: where MKL does better it will be larger, which was
+  not measured. The price is about 12 s of compiling, once on a machine for each kind of numbers. Layers wider than 256,
+  more than 32 balances that hang together, offsets and other devices go through torch's operators, with the network's
+  part compiled where it is on the processor and not as wide.
 - **Conditioning, balances apart.** A division per balance; the number of operators, forward and backward, and what
   autograd costs around them: a fixed projection, which does next to nothing, takes 0.01 of qpth's time itself.
 - **Conditioning, coupled balances.** The Cholesky inverse of an m × m matrix per row, O(m³), and products with it.
