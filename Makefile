@@ -8,8 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 BENCH := .venv-bench
-TABLE_TESTS := $(foreach part,cli job tables diagnosis report tuning,tests/$(part) src/equipoise/$(part)) \
-  $(foreach part,artifact atomic deployment description,tests/test_$(part).py src/equipoise/$(part).py) tests/test_guide.py
+TABLE_TESTS := $(foreach room,app diagnosis artifact,tests/$(room) src/equipoise/$(room)) \
+  $(foreach file,data/files export,tests/$(dir $(file))test_$(notdir $(file)).py src/equipoise/$(file).py) tests/test_guide.py
 
 # PIP_CONSTRAINT pins what is installed; newer versions of pip want PIP_BUILD_CONSTRAINT for the build backend.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
@@ -25,18 +25,18 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv with pinned dependencies and this package in it (PYTHON=python3.11 picks the interpreter)
 
 reproduce: $(STAMP) ## run the paper's battery study (SEEDS=5 for five seeds) into runs/battery
-	@$(BIN)/python -m equipoise.battery reproduce --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m studies.battery reproduce --seeds $(SEEDS) $(ARGS)
 
 study: $(STAMP) ## ablation, fewer rows, whole discharges left out (about an hour; goes on where it stopped)
-	@$(BIN)/python -m equipoise.battery study --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m studies.battery study --seeds $(SEEDS) $(ARGS)
 
 tune: $(STAMP) ## search the study's architecture and rates on its validation rows
-	@$(BIN)/python -m equipoise.battery.tune $(ARGS)
+	@$(BIN)/python -m studies.battery.tune $(ARGS)
 
 compare: $(STAMP) ## every rival method on the battery and five other cases (hours; goes on where it stopped)
 	@$(BIN)/equipoise compare battery --seeds 5 --first-seed 10 --workers 2 -o runs/compare-battery
 	@$(BIN)/equipoise compare tank flash biased hierarchy few --seeds 3 --first-seed 10 --workers 2 -o runs/compare-cases
-	@$(BIN)/python -m equipoise.comparison runs/compare-battery/compare.json runs/compare-cases/compare.json \
+	@$(BIN)/python -m equipoise.rivals.comparison runs/compare-battery/compare.json runs/compare-cases/compare.json \
 	  --reading docs/comparison-reading.md -o docs/comparison.md
 	@mkdir -p docs/results
 	@for name in battery cases; do cp runs/compare-$$name/compare.json docs/results/compare-$$name.json; done
@@ -51,11 +51,13 @@ test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options 
 test-table: $(STAMP) ## those of what a user's own table goes through: commands, job, reading, diagnosis, report, model file
 	@$(MAKE) --no-print-directory test ARGS="$(TABLE_TESTS) $(ARGS)"
 
-check: lint types test ## lint, types and tests (layering and equation labels are tests)
+check: lint types test ## lint, types and tests: what a change has to pass, and what CI runs
 
-lint: $(STAMP) ## check style and formatting
+lint: $(STAMP) ## check style, formatting, and which rooms import which
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/lint-imports --no-cache > .lint-imports.log || { cat .lint-imports.log; rm .lint-imports.log; exit 1; }
+	@rm -f .lint-imports.log
 
 types: $(STAMP) ## check types
 	@$(BIN)/pyright

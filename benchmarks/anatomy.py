@@ -14,12 +14,13 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks import cell, training
 from benchmarks.anatomy_table import ELEMENTWISE, KINDS, Anatomy, kind_of
 from benchmarks.timing import laps, repeated
-from equipoise.kernels.objective import fill_noise
-from equipoise.kernels.products import multiply
-from equipoise.likelihood import joint
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.optimizer import Adam
-from equipoise.scaling import Standardizer
+from equipoise.data.rows import Rows
+from equipoise.data.scaling import Standardizer
+from equipoise.fast.products import multiply
+from equipoise.fast.training_step import fill_noise
+from equipoise.network.likelihood import joint
+from equipoise.network.model import ConstrainedBNN
+from equipoise.training.optimizer import Adam
 
 STEPS = 20
 

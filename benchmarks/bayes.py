@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from equipoise.conditioning import condition
-from equipoise.gaussian import DiagonalGaussian
-from equipoise.likelihood import joint
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.propagation import layers
+from equipoise.data.rows import Rows
+from equipoise.gaussian.conditioning import condition
+from equipoise.gaussian.distributions import DiagonalGaussian
+from equipoise.network.likelihood import joint
+from equipoise.network.model import ConstrainedBNN
+from equipoise.network.propagation import layers
 
 LOG_2PI = math.log(2.0 * math.pi)
 PRIOR = (-6.0, 3.0)  # of the logarithms of relative tolerances and sensor variances

@@ -4,13 +4,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equipoise.conditioning import ConditioningLayer
-from equipoise.constraints import LinearConstraint
-from equipoise.likelihood import Likelihood
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.network import BayesianMLP
-from equipoise.scaling import Standardizer
-from equipoise.tolerance import LogNormalVariance
+from equipoise.balances.linear import LinearConstraint
+from equipoise.data.rows import Rows
+from equipoise.data.scaling import Standardizer
+from equipoise.gaussian.conditioning import ConditioningLayer
+from equipoise.gaussian.tolerance import LogNormalVariance
+from equipoise.network.likelihood import Likelihood
+from equipoise.network.mlp import BayesianMLP
+from equipoise.network.model import ConstrainedBNN
 
 Array = NDArray[np.float64]
 HIDDEN = (64, 64)

@@ -12,7 +12,7 @@ from benchmarks.memory import peak_mb
 from benchmarks.results import Result
 from benchmarks.timing import race
 from equipoise import DiagonalGaussian, condition
-from equipoise.blocks import BalanceOperator
+from equipoise.gaussian.operator import BalanceOperator
 
 PEERS = {"dense textbook": textbook.by_cholesky, "torch.linalg.solve": textbook.by_solve}
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

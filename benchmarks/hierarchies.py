@@ -42,7 +42,7 @@ def rows(n_y: int, m: int, batch: int = 40) -> dict[str, float]:
 
     from benchmarks.conditioning import hierarchy
     from equipoise import DiagonalGaussian, condition
-    from equipoise.blocks import BalanceOperator
+    from equipoise.gaussian.operator import BalanceOperator
 
     torch.set_num_threads(1)
     B, generator = hierarchy(n_y, m), torch.Generator().manual_seed(0)

@@ -11,7 +11,7 @@ from benchmarks.conditioning import Problem, Rule, dense, two_disjoint
 from benchmarks.targets import Outcome, worse
 from benchmarks.timing import laps, repeated
 from equipoise import DiagonalGaussian, condition
-from equipoise.blocks import BalanceOperator
+from equipoise.gaussian.operator import BalanceOperator
 
 BATCH = 512
 N_CALLS = 10  # in a row: a call of ours is short, and finds another's memory in the cache

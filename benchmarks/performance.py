@@ -63,7 +63,7 @@ random, moments to within six standard errors.
 
 LIMITS = """## What limits each path
 
-- **Training step.** All of it but Adam is one compiled call (`equipoise.kernels`, by numba), since at this size torch's
+- **Training step.** All of it but Adam is one compiled call (`equipoise.fast`, by numba), since at this size torch's
   operators cost more by being called than by what they do. What is left is arithmetic: a random number for every unit
   of every row, and matrix products for means and for variances, of which plain torch has half. They are tiles held in
   registers, in vectors as wide as the processor's; torch's own products (MKL) take more than twice as long on this

@@ -14,13 +14,13 @@ from itertools import product
 import numpy as np
 import torch
 
-from equipoise.cases import named_case
-from equipoise.cases.case import Case, Split
-from equipoise.comparison.scoring import score
-from equipoise.methods.catalogue import OURS, Method
-from equipoise.methods.regressor import MethodRegressor
-from equipoise.plan import TrainingPlan
-from equipoise.report import plus_minus
+from equipoise.app.report import plus_minus
+from equipoise.rivals.cases import named_case
+from equipoise.rivals.cases.case import Case, Split
+from equipoise.rivals.comparison.scoring import score
+from equipoise.rivals.methods.catalogue import OURS, Method
+from equipoise.rivals.methods.regressor import MethodRegressor
+from equipoise.training.plan import TrainingPlan
 
 CASES = ("few", "tank", "flash", "biased")
 TEMPERATURES = (1.0, 0.5, 0.3)

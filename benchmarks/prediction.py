@@ -13,12 +13,12 @@ from benchmarks import cell, textbook
 from benchmarks.memory import peak_mb
 from benchmarks.results import Result
 from benchmarks.timing import race
-from equipoise.likelihood import joint
-from equipoise.model import ConstrainedBNN, PosteriorDraws
-from equipoise.network import LOG_VAR_BOUND
-from equipoise.predictive import Predictive
-from equipoise.scaling import Standardizer
-from equipoise.variational import DRAW_BLOCK
+from equipoise.data.scaling import Standardizer
+from equipoise.network.likelihood import joint
+from equipoise.network.mlp import LOG_VAR_BOUND
+from equipoise.network.model import ConstrainedBNN, PosteriorDraws
+from equipoise.network.posterior import DRAW_BLOCK
+from equipoise.prediction.predictive import Predictive
 
 
 def run(quick: bool) -> Iterator[Result]:

@@ -16,9 +16,9 @@ from benchmarks import cell, peers, prediction
 from benchmarks.bayes import Task
 from benchmarks.targets import Outcome
 from benchmarks.timing import laps
-from equipoise.likelihood import marginal
-from equipoise.predictive import Predictive
-from equipoise.scaling import Standardizer
+from equipoise.data.scaling import Standardizer
+from equipoise.network.likelihood import marginal
+from equipoise.prediction.predictive import Predictive
 
 PEERS = ("numpyro", "pyro", "bayesian_torch")
 

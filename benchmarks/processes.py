@@ -53,12 +53,12 @@ def _member(rank: int, size: int, port: int, batch: int, told) -> None:
 
     torch.set_num_threads(1)
     from benchmarks import cell
-    from equipoise.distributed import joined
-    from equipoise.likelihood import joint
-    from equipoise.plan import TrainingPlan
-    from equipoise.randomness import paired_normal
-    from equipoise.scaling import Standardizer
-    from equipoise.training import _Run
+    from equipoise.data.scaling import Standardizer
+    from equipoise.gaussian.randomness import paired_normal
+    from equipoise.network.likelihood import joint
+    from equipoise.training.distributed import joined
+    from equipoise.training.loop import _Run
+    from equipoise.training.plan import TrainingPlan
 
     X, Y = cell.data(batch)
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)

@@ -16,12 +16,13 @@ from benchmarks import cell, peers
 from benchmarks.bayes import Draws, Task, mixture_nll
 from benchmarks.targets import Outcome
 from benchmarks.timing import process_ms
-from equipoise.battery.data import DataConfig, balances, load
-from equipoise.likelihood import joint
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.plan import TrainingPlan
-from equipoise.scaling import Standardizer
-from equipoise.training import train
+from equipoise.data.rows import Rows
+from equipoise.data.scaling import Standardizer
+from equipoise.network.likelihood import joint
+from equipoise.network.model import ConstrainedBNN
+from equipoise.rivals.cases.battery.data import DataConfig, balances, load
+from equipoise.training.loop import train
+from equipoise.training.plan import TrainingPlan
 
 NAME = "time_to_quality_vs_best_peer"
 CACHE = Path(__file__).parents[1] / "runs" / "battery" / "cache"  # where the battery study keeps its simulation

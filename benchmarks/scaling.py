@@ -64,9 +64,9 @@ def predict_draws(n: int) -> Callable[[], object]:
 
 def _predictive(n_rows: int, n_draws: int):
     from benchmarks import cell
-    from equipoise.likelihood import joint
-    from equipoise.predictive import Predictive
-    from equipoise.scaling import Standardizer
+    from equipoise.data.scaling import Standardizer
+    from equipoise.network.likelihood import joint
+    from equipoise.prediction.predictive import Predictive
 
     X, Y = cell.data(n_rows)
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)
@@ -78,10 +78,10 @@ def train_rows(n: int) -> Callable[[], object]:
     import torch
 
     from benchmarks import cell, training
-    from equipoise.likelihood import joint
-    from equipoise.objective import Objective
-    from equipoise.optimizer import Adam
-    from equipoise.scaling import Standardizer
+    from equipoise.data.scaling import Standardizer
+    from equipoise.network.likelihood import joint
+    from equipoise.training.objective import Objective
+    from equipoise.training.optimizer import Adam
 
     X, Y = cell.data(n)
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)
@@ -102,9 +102,9 @@ def train_width(width: int) -> Callable[[], object]:
     import torch
 
     from benchmarks import cell, training
-    from equipoise.likelihood import joint
-    from equipoise.network import BayesianMLP
-    from equipoise.scaling import Standardizer
+    from equipoise.data.scaling import Standardizer
+    from equipoise.network.likelihood import joint
+    from equipoise.network.mlp import BayesianMLP
 
     X, Y = cell.data(training.BATCH)
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)

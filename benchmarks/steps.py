@@ -12,11 +12,12 @@ from benchmarks.bayes import Task
 from benchmarks.results import Result
 from benchmarks.targets import Outcome
 from benchmarks.timing import Laps, laps, repeated
-from equipoise.conditioning import condition
-from equipoise.gaussian import DiagonalGaussian
-from equipoise.likelihood import Likelihood, joint, marginal
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.scaling import Standardizer
+from equipoise.data.rows import Rows
+from equipoise.data.scaling import Standardizer
+from equipoise.gaussian.conditioning import condition
+from equipoise.gaussian.distributions import DiagonalGaussian
+from equipoise.network.likelihood import Likelihood, joint, marginal
+from equipoise.network.model import ConstrainedBNN
 
 STEPS = 50  # in a call: process time has a resolution, and NumPyro compiles a loop
 METHODS: dict[str, tuple[Likelihood, bool]] = {"L1": (marginal, False), "L2": (joint, True)}

@@ -17,8 +17,8 @@ import numpy as np
 import equipoise as eq
 from benchmarks.memory import peak_mb
 from benchmarks.results import Result
-from equipoise import tables
-from equipoise.cli import main
+from equipoise.app import tables
+from equipoise.app.commands import main
 
 INPUTS, OUTPUTS = ("hour", "load"), ("total", "a", "b")
 HIDDEN, N_DRAWS = 32, 64

@@ -9,14 +9,15 @@ from torch.distributions import MultivariateNormal, Normal
 from benchmarks import cell, textbook
 from benchmarks.results import Result
 from benchmarks.timing import race
-from equipoise.blocks import LOG_2PI
-from equipoise.gaussian import DiagonalGaussian
-from equipoise.likelihood import Likelihood, joint, marginal
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.network import BayesianMLP
-from equipoise.objective import Objective
-from equipoise.optimizer import Adam
-from equipoise.scaling import Standardizer
+from equipoise.data.rows import Rows
+from equipoise.data.scaling import Standardizer
+from equipoise.gaussian.distributions import DiagonalGaussian
+from equipoise.gaussian.operator import LOG_2PI
+from equipoise.network.likelihood import Likelihood, joint, marginal
+from equipoise.network.mlp import BayesianMLP
+from equipoise.network.model import ConstrainedBNN
+from equipoise.training.objective import Objective
+from equipoise.training.optimizer import Adam
 
 BATCH = 512
 N_ROWS = 12_600

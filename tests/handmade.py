@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 import references
-from equipoise.conditioning import ConditioningLayer
-from equipoise.constraints import LinearConstraint
-from equipoise.likelihood import joint
-from equipoise.model import ConstrainedBNN
-from equipoise.network import BayesianMLP
-from equipoise.predictive import Predictive
-from equipoise.scaling import Standardizer
-from equipoise.tolerance import LogNormalVariance
+from equipoise.balances.linear import LinearConstraint
+from equipoise.data.scaling import Standardizer
+from equipoise.gaussian.conditioning import ConditioningLayer
+from equipoise.gaussian.tolerance import LogNormalVariance
+from equipoise.network.likelihood import joint
+from equipoise.network.mlp import BayesianMLP
+from equipoise.network.model import ConstrainedBNN
+from equipoise.prediction.predictive import Predictive
 
 NAN = float("nan")
 

@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 from handmade_results import DRAWS, MEANS, WIDTH
 
-from equipoise.battery import KEYS
-from equipoise.battery.results import MODELS
-from equipoise.metrics import LOG10_EDGES
+from equipoise.prediction.metrics import LOG10_EDGES
+from equipoise.rivals.cases.battery import KEYS
+from studies.battery.results import MODELS
 
 STD = {"bnn": 1.3, "paper": 1.1, "equipoise": 1.0}
 SERIES = ("voltage", "heat", "overall", "overall_relative")

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 import equipoise as eq
-from equipoise.report.closure import DATA, DRAWS_AFTER, DRAWS_BEFORE, MEANS_AFTER, MEANS_BEFORE, Closure, Spread
-from equipoise.report.confidence import Sensor, Trust
-from equipoise.report.evidence import Findings
-from equipoise.report.scores import Calibration, Outlier, Outliers, Pictured, Score
-from equipoise.training import History
+from equipoise.app.report.closure import DATA, DRAWS_AFTER, DRAWS_BEFORE, MEANS_AFTER, MEANS_BEFORE, Closure, Spread
+from equipoise.app.report.confidence import Sensor, Trust
+from equipoise.app.report.evidence import Findings
+from equipoise.app.report.scores import Calibration, Outlier, Outliers, Pictured, Score
+from equipoise.training.loop import History
 
 on_one_worker = pytest.mark.xdist_group("findings")  # so that these are fitted once
 ONE_BATCH = eq.TrainingPlan(batch_size=128, mean_learning_rate=0.1, learning_rate=1e-2)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from equipoise.battery.cell import KEYS
-from equipoise.battery.results import (
+from equipoise.rivals.cases.battery.cell import KEYS
+from studies.battery.results import (
     HEATS,
     MODELS,
     VOLTAGES,

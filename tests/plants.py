@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import scipy.linalg
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 
 NAN = float("nan")
 

@@ -9,14 +9,27 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from equipoise.distributed import joined
+from equipoise.training.distributed import joined
 
 PATIENCE = 60.0  # seconds for what takes a few
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *("equipoise.cli.app", "equipoise.job", "equipoise.tables", "equipoise.diagnosis", "equipoise.artifact"),
-        *("equipoise.tuning", "equipoise.report.story", "pint", "pyarrow.pandas_compat", "rich.table", "pytest"),
+        *(
+            "equipoise.app.commands.app",
+            "equipoise.app.job",
+            "equipoise.app.tables",
+            "equipoise.diagnosis",
+            "equipoise.artifact.model_file",
+        ),
+        *(
+            "equipoise.app.tuning",
+            "equipoise.app.report.story",
+            "pint",
+            "pyarrow.pandas_compat",
+            "rich.table",
+            "pytest",
+        ),
     ]
 )
 

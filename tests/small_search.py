@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
+from equipoise.app.tuning import Choice, tune
 from equipoise.estimator import ConstrainedBNNRegressor
-from equipoise.plan import TrainingPlan
-from equipoise.tuning import Choice, tune
+from equipoise.training.plan import TrainingPlan
 
 N = 80
 HELD_OUT = np.arange(60, N)

@@ -4,9 +4,10 @@ import torch
 from handmade import variances
 
 import equipoise as eq
-from equipoise.likelihood import joint, marginal
-from equipoise.model import ConstrainedBNN, Rows
-from equipoise.network import BayesianMLP
+from equipoise.data.rows import Rows
+from equipoise.network.likelihood import joint, marginal
+from equipoise.network.mlp import BayesianMLP
+from equipoise.network.model import ConstrainedBNN
 
 APART = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)
 SHARED = torch.tensor([[1.0, -1.0, 2.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, -0.5, 0.0]], dtype=torch.float64)

@@ -1,9 +1,10 @@
-"""The file list is the architecture: layers, equation labels and manners of the package, checked.
+"""Rooms, doors, equation labels and manners of the package, checked.
 
 Each checker is a function of text or values that returns its complaints, so that a test can show that it complains.
 """
 
 import ast
+import importlib
 import inspect
 import io
 import json
@@ -21,188 +22,56 @@ import equipoise
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "equipoise"
+STUDIES = ROOT / "studies"
 
-# A module (a file, or a folder of files) imports only from those above it.
-LAYERS = (
-    "atomic",
-    "fleet",
-    "equations",
-    "dependence",
-    "coefficients",
-    "soundness",
-    "constraints",
-    "shapes",
-    "inversion",
-    "pairs",
-    "layout",
-    "blocks",
-    "subspace",
-    "gaussian",
-    "update",
-    "verdict",
-    "kernels",
-    "randomness",
-    "tolerance",
-    "conditioning",
-    "variational",
-    "closed_form",
-    "propagation",
-    "network",
-    "likelihood",
-    "frames",
-    "passes",
-    "scaling",
-    "sensors",
-    "model",
-    "streaming",
-    "gradient",
-    "objective",
-    "splitting",
-    "checkpoint",
-    "distributed",
-    "optimizer",
-    "plan",
-    "training",
-    "accumulation",
-    "drawn",
-    "terms",
-    "ledger",
-    "mixture",
-    "sampling",
-    "densities",
-    "quantile",
-    "predictive",
-    "trust",
-    "metrics",
-    "reconciliation",
-    "parameters",
-    "intake",
-    "holdout",
-    "preparation",
-    "estimator",
-    "description",
-    "artifact",
-    "deployment",
-    "job",
-    "tables",
-    "diagnosis",
-    "tuning",
-    "methods",
-    "report",
-    "battery",
-    "cases",
-    "comparison",
-    "cli",
-)
-SHORTCUTS = {("estimator.py", "artifact")}  # `model.save` is where users look for it
-ENTRANCES = {"__init__.py", "__main__.py"}  # the public face of the package stands above all layers
-TESTS_WITHOUT_MODULE = {"architecture.py", "benchmarks.py", "guide.py", "readme.py", "cli/session.py"}
+TESTS_WITHOUT_MODULE = {"architecture.py", "benchmarks.py", "guide.py", "readme.py", "app/commands/session.py"}
 LARGEST_FILE = 1_000_000  # bytes
 
 
 def package_sources() -> dict[str, str]:
-    """Source text by path inside the package, such as `gaussian.py` or `cli/fit.py`."""
+    """Return source text by path inside the package, such as `gaussian/conditioning.py`."""
     return {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def layer_of(path: str) -> str:
-    return path.split("/")[0].removesuffix(".py")
+def study_sources() -> dict[str, str]:
+    """Return source text by path from the root, such as `studies/battery/tasks.py`."""
+    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(STUDIES.rglob("*.py"))}
 
 
-def existing_layers() -> list[str]:
-    present = {layer_of(path) for path in package_sources() if path not in ENTRANCES}
-    return [layer for layer in LAYERS if layer in present]
+# --- Rooms and doors --------------------------------------------------------------------------------------------------
 
 
-# --- Layers -----------------------------------------------------------------------------------------------------------
+def rooms() -> list[str]:
+    """Return the names at the top of the package: folders and files, without the public face itself."""
+    found = {path.split("/")[0].removesuffix(".py") for path in package_sources() if not path.startswith("__")}
+    return sorted(found)
 
 
-def imported_layers(path: str, source: str) -> Iterator[str]:
-    """What a file imports from the package, also inside functions and under `if TYPE_CHECKING`."""
-    package = ["equipoise", *path.split("/")[:-1]]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            targets = [alias.name.split(".") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parent = package[: len(package) - node.level + 1] if node.level else []
-            module = parent + (node.module.split(".") if node.module else [])
-            targets = [[*module, alias.name] for alias in node.names]
-        else:
-            continue
-        for root, *rest in targets:
-            if root == "equipoise":
-                yield rest[0] if rest else "equipoise itself"
+def test_the_architecture_page_describes_every_room():
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    described = re.findall(r"^\| `(\w+)(?:\.py|/)` +\|", page, flags=re.MULTILINE)
+    assert sorted(described) == rooms()
 
 
-def layering_faults(sources: Mapping[str, str]) -> list[str]:
-    faults = []
-    for path, source in sources.items():
-        own = layer_of(path)
-        if path in ENTRANCES:
-            continue
-        if own not in LAYERS:
-            faults.append(f"{path} is not in LAYERS: give it a place there and in ARCHITECTURE.md.")
-            continue
-        above = LAYERS[: LAYERS.index(own)]
-        allowed = {*above, own} if "/" in path else {*above}  # files of one folder may import each other
-        for imported in sorted(set(imported_layers(path, source))):
-            if imported not in allowed and (path, imported) not in SHORTCUTS:
-                faults.append(f"{path} imports {imported}, which is not above {own} in LAYERS.")
-    return faults
+def test_paths_on_the_architecture_page_exist():
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    named = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|toml|md))`", page))
+    missing = [name for name in sorted(named) if not any((base / name).exists() for base in (PACKAGE, ROOT))]
+    assert missing == []
 
 
-def test_every_module_imports_only_from_layers_above_it():
-    assert layering_faults(package_sources()) == []
+DOORS = [f"equipoise.{room}" for room in rooms() if (PACKAGE / room / "__init__.pyi").exists()] + ["equipoise"]
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        ("gaussian.py", "from equipoise.model import ConstrainedBNN"),
-        ("gaussian.py", "import equipoise.model as m"),
-        ("gaussian.py", "from equipoise import model"),
-        ("gaussian.py", "from . import model"),
-        ("gaussian.py", "from .model import ConstrainedBNN"),
-        ("gaussian.py", "import equipoise"),
-        ("gaussian.py", "from equipoise import condition"),
-        ("gaussian.py", "def late():\n    from equipoise.model import ConstrainedBNN"),
-        ("gaussian.py", "if TYPE_CHECKING:\n    from equipoise.model import ConstrainedBNN"),
-        ("methods/penalty.py", "from ..report.page import render"),
-        ("methods/__init__.py", "from equipoise.cli import app"),
-        ("helpers.py", ""),
-    ],
-)
-def test_an_import_against_the_layers_is_reported(path, source):
-    assert len(layering_faults({path: source})) == 1
+@pytest.mark.parametrize("door", DOORS)
+def test_every_name_that_a_door_offers_is_there(door):
+    room = importlib.import_module(door)
+    assert [name for name in room.__all__ if not hasattr(room, name)] == []
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        ("model.py", "from equipoise.gaussian import DiagonalGaussian\nimport torch.nn"),
-        ("model.py", "from . import gaussian, network"),
-        ("methods/penalty.py", "from .projection import Projection\nfrom ..network import BayesianMLP"),
-        ("__init__.py", "from equipoise.estimator import ConstrainedBNNRegressor"),
-    ],
-)
-def test_an_import_from_above_is_not_reported(path, source):
-    assert layering_faults({path: source}) == []
-
-
-def architecture_layers(markdown: str) -> list[str]:
-    """Modules in the first column of the table of layers: rows that begin with | `name.py` | or | `name/` |."""
-    return re.findall(r"^\| `(\w+)(?:\.py|/)` +\|", markdown, flags=re.MULTILINE)
-
-
-def test_the_architecture_page_lists_the_modules_in_their_order():
-    assert architecture_layers((ROOT / "ARCHITECTURE.md").read_text("utf-8")) == existing_layers()
-
-
-def test_the_table_of_layers_is_told_from_other_tables():
-    table = (
-        "| module | |\n|---|---|\n| `equations.py` | text |\n| `methods/` | others |\n| a loss | `likelihood.py` |\n"
-    )
-    assert architecture_layers(table) == ["equations", "methods"]
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_says_what_the_room_holds(door):
+    assert len(importlib.import_module(door).__doc__) > 30
 
 
 # --- Equation labels --------------------------------------------------------------------------------------------------
@@ -258,7 +127,8 @@ def label_faults(defined: list[str], in_source: set[str], elsewhere: Mapping[str
 
 def test_code_documents_and_tests_share_the_equation_labels():
     defined = labels_defined((ROOT / "docs" / "math.md").read_text("utf-8"))
-    in_source = set().union(*map(labels_in_code, package_sources().values()))
+    sources = [*package_sources().values(), *study_sources().values()]
+    in_source = set().union(*map(labels_in_code, sources))
     pages = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
     elsewhere = {page.relative_to(ROOT).as_posix(): labels_in_text(page.read_text("utf-8")) for page in pages}
     for test in sorted((ROOT / "tests").rglob("*.py")):
@@ -367,8 +237,8 @@ def state_changed_by_import(folder: Path, third_party: list[str]) -> list[str]:
 
 
 def test_importing_the_package_changes_no_global_state():
-    core = [source for path, source in package_sources().items() if "/" not in path]  # subpackages are imported by name
-    assert state_changed_by_import(PACKAGE.parent, third_party_imports(core)) == []
+    sources = package_sources().values()
+    assert state_changed_by_import(PACKAGE.parent, third_party_imports(sources)) == []
 
 
 def test_a_package_that_changes_global_state_is_caught(tmp_path):
@@ -424,7 +294,8 @@ def unpaired_tests(tests: Iterable[str], modules: Iterable[str]) -> list[str]:
 def test_tests_mirror_the_modules_one_to_one():
     folder = ROOT / "tests"
     tests = [path.relative_to(folder).as_posix() for path in folder.rglob("test_*.py")]
-    assert unpaired_tests(tests, [path for path in package_sources() if "/__" not in f"/{path}"]) == []
+    modules = [path for path in [*package_sources(), *study_sources()] if "/__" not in f"/{path}"]
+    assert unpaired_tests(tests, modules) == []
 
 
 def test_a_test_file_without_module_and_a_module_without_tests_are_reported():

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks are no part
 from benchmarks import (
     bayes,
     cell,
+    conditioning as sizes,
     layers,
     peers,
     performance,
@@ -31,11 +32,10 @@ from benchmarks import (
     textbook,
     timing,
 )
-from benchmarks import conditioning as sizes
 from benchmarks.anatomy_table import KINDS, kind_of
-from equipoise.cases import named_case
-from equipoise.likelihood import joint
-from equipoise.scaling import Standardizer
+from equipoise.data.scaling import Standardizer
+from equipoise.network.likelihood import joint
+from equipoise.rivals.cases import named_case
 
 ISSUE = {  # the promised ratios, as they were asked for
     "train_step_vs_plain_torch": 1.3,

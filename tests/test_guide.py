@@ -1,7 +1,7 @@
 """The guides cannot rot: what they tell readers to do is done here, in its order, and must show what the page shows.
 
-Blocks of Python run in one namespace, command lines through `equipoise.cli.main`, all in one folder. What is printed is
-compared word by word; numbers may differ a little, as they do between machines; `...` stands for any words.
+Blocks of Python run in one namespace, command lines through `equipoise.app.commands.main`, all in one folder. What is
+printed is compared word by word; numbers may differ a little, as they do between machines; `...` stands for any words.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ import torch
 import typer
 
 import equipoise as eq
-from equipoise.cli import app, main
-from equipoise.job import Job, ModelOptions
-from equipoise.report import charts
+from equipoise.app.commands import app, main
+from equipoise.app.job import Job, ModelOptions
+from equipoise.app.report import charts
 
 pytestmark = pytest.mark.xdist_group("deployment")  # as in test_deployment.py: what exports takes long to import
 DOCS = Path(__file__).parent.parent / "docs"

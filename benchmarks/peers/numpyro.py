@@ -24,7 +24,7 @@ from numpyro.infer import SVI, Predictive, TraceMeanField_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoNormal
 
 from benchmarks.bayes import LOG_2PI, Draws, Task
-from equipoise.network import LOG_VAR_BOUND
+from equipoise.network.mlp import LOG_VAR_BOUND
 
 SCAN = 50  # steps per call of the compiled loop
 jax.config.update("jax_enable_x64", False)  # the battery's simulator switches double precision on, where it is imported

@@ -2,7 +2,7 @@
 
 import sys
 
-from equipoise.cli import main
+from equipoise.app.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,22 +12,34 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from equipoise import frames, trust
-from equipoise.constraints import LinearConstraint
-from equipoise.holdout import MOST_STREAMED, check_measured, given_split, random_split
-from equipoise.intake import InputRangeError, check_range, fitting_constraint, inputs_of, output_names, outputs_of
-from equipoise.likelihood import joint, marginal
-from equipoise.model import ConstrainedBNN, Rows, derived_seed
-from equipoise.network import ACTIVATIONS, BayesianMLP
-from equipoise.parameters import check_choice, check_count, check_counts, check_fraction, check_positive
-from equipoise.passes import Table, is_mapped
-from equipoise.plan import TrainingPlan
-from equipoise.predictive import Predictive
-from equipoise.preparation import Prepared, obeyed_to_rounding, sensor_std_in_use, tolerance_of_each
-from equipoise.reconciliation.with_model import ModelReconciliation, reconcile_with_model
-from equipoise.scaling import Standardizer
-from equipoise.streaming import AnyRows
-from equipoise.training import History, train
+from equipoise.balances import LinearConstraint
+from equipoise.data import (
+    MOST_STREAMED,
+    AnyRows,
+    InputRangeError,
+    Prepared,
+    Rows,
+    Standardizer,
+    Table,
+    check_measured,
+    check_range,
+    fitting_constraint,
+    frames,
+    given_split,
+    inputs_of,
+    is_mapped,
+    obeyed_to_rounding,
+    output_names,
+    outputs_of,
+    random_split,
+    sensor_std_in_use,
+    tolerance_of_each,
+)
+from equipoise.errors import check_choice, check_count, check_counts, check_fraction, check_positive
+from equipoise.network import ACTIVATIONS, BayesianMLP, ConstrainedBNN, derived_seed, joint, marginal
+from equipoise.prediction import Predictive, trust
+from equipoise.reconciliation import ModelReconciliation, reconcile_with_model
+from equipoise.training import History, TrainingPlan, train
 
 __all__ = ["LIKELIHOODS", "ConstrainedBNNRegressor", "InputRangeError"]
 
@@ -265,9 +277,9 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to one safetensors file, to be opened with `equipoise.load`."""
-        from equipoise import artifact  # it rebuilds this class, so it stands below it
+        from equipoise.artifact import save  # it rebuilds this class, so it stands above it
 
-        artifact.save(self, path)
+        save(self, path)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.diagnosis import diagnose
 from equipoise.diagnosis.balances import Sizes, systematic
 from equipoise.diagnosis.repairs import Terms
 from equipoise.diagnosis.spread import robust_std
-from equipoise.trust import residuals
+from equipoise.prediction.trust import residuals
 
 MASS = LinearConstraint.from_equations({"mass": "feed = top + bottom"}, outputs=["feed", "top", "bottom"])
 WRONG = LinearConstraint.from_equations({"mass": "feed = top - bottom"}, outputs=["feed", "top", "bottom"])

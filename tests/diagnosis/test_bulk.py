@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 import sklearn.covariance
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from equipoise.diagnosis.bulk import bulk
 from equipoise.diagnosis.spread import gross

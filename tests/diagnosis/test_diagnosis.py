@@ -2,10 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from equipoise.constraints import ConstraintError, LinearConstraint
+from equipoise.balances.linear import ConstraintError, LinearConstraint
 from equipoise.diagnosis import diagnose, units
 
 INPUTS = ["Current [A]", "SOC", "Temperature [K]"]

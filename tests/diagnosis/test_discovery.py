@@ -3,10 +3,9 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.diagnosis import DiscoveryError, SearchWarning, discovery, propose, units
 
 NAMES = list("abcdefghij")

@@ -2,8 +2,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from equipoise.diagnosis.factors import CONVERSIONS, SIMPLE, complexity, endless, nearest, shortest
 

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.diagnosis.repairs import FEWEST_ROWS, KINDS, Terms, find_repair, repaired
 from equipoise.diagnosis.spread import typical
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from equipoise.diagnosis.spread import centred, certainly_related, fitted_step, quantity, robust_std, thinned, typical

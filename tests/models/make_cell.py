@@ -1,6 +1,6 @@
 """Writes `cell.safetensors` and `cell.csv`, a model of the battery study and some of its test rows.
 
-Run by hand after `python -m equipoise.battery`, which keeps its fits in runs/battery; the arguments are that folder and
+Run by hand after `python -m studies.battery`, which keeps its fits in runs/battery; the arguments are that folder and
 a seed of the study:
 
     python tests/models/make_cell.py runs/battery 1
@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from equipoise import artifact
-from equipoise.battery.settings import Settings
-from equipoise.battery.tasks import FitTask
+from equipoise.artifact import model_file as artifact
+from equipoise.rivals.cases.battery.settings import Settings
+from studies.battery.tasks import FitTask
 
 HERE, ROWS = Path(__file__).parent, 240
 

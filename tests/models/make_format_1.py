@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import equipoise as eq
-from equipoise import artifact
+from equipoise.artifact import model_file as artifact
 
 HERE = Path(__file__).parent
 JOB = '# a distillation column\ndata = "column.csv"\n'

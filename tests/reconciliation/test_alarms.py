@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import Candidate, reconcile
 
 NAMES = ["a [kg/s]", "b [kg/s]", "c [kg/s]", "idle"]

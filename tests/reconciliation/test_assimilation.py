@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import references
-from equipoise.conditioning import condition
-from equipoise.gaussian import DiagonalGaussian
+from equipoise.gaussian.conditioning import condition
+from equipoise.gaussian.distributions import DiagonalGaussian
 from equipoise.reconciliation.assimilation import MixtureMoments, RunningWeights, assimilate
 
 NAN, INF = float("nan"), float("inf")

@@ -3,11 +3,10 @@ import pandas as pd
 import plants
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plants import NAN
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import ReconciliationError, reconcile
 
 seeds = st.integers(0, 10_000)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
 from equipoise.reconciliation.drawing import draw_statistic, figure, most_suspect
 

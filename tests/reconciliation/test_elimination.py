@@ -6,7 +6,7 @@ import plants
 import pytest
 from plants import NAN
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import ReconciliationError, elimination, reconcile
 
 LOOP = LinearConstraint.from_equations(

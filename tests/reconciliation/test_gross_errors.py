@@ -5,7 +5,7 @@ import plants
 import pytest
 import scipy.stats
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
 
 ROWS = 10_000

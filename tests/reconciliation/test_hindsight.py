@@ -5,8 +5,8 @@ import hindsight_by_hand as by_hand
 import numpy as np
 import pytest
 
-from equipoise import predictive as predictive_module
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
+from equipoise.prediction import predictive as predictive_module
 from equipoise.reconciliation import reconcile
 from equipoise.reconciliation.with_model import reconcile_with_model
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile, verdicts
 from equipoise.reconciliation.judgement import more_than_chance, standing_out
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
 
 NAMES = ["a [kg/s]", "b [kg/s]", "c [kg/s]", "d [kg/s]", "lost"]

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from plants import NAN
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import ReconciliationError, reconcile
 from equipoise.reconciliation.measurements import measurements
 

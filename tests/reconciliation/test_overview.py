@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from plants import NAN
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
 
 NAMES = ["feed [t/h]", "top [t/h]", "bottom [t/h]"]

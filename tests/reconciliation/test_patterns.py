@@ -3,7 +3,7 @@ import plants
 import pytest
 from plants import NAN
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import ReconciliationError, patterns, reconcile
 from equipoise.reconciliation.measurements import measurements
 from equipoise.reconciliation.patterns import Solution

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
 from equipoise.reconciliation.alarms import worst_of
 from equipoise.reconciliation.rivals import distinct, least_to_win, unit_directions

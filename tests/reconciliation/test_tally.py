@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from equipoise.constraints import LinearConstraint
+from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
 from equipoise.reconciliation.tally import LISTED, equally_suspect
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import equipoise as eq
-from equipoise.likelihood import marginal
+from equipoise.network.likelihood import marginal
 from equipoise.reconciliation import ReconciliationError
 from equipoise.reconciliation.judgement import standing_out
 from equipoise.reconciliation.with_model import reconcile_with_model

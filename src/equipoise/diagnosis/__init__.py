@@ -1,21 +1,10 @@
-"""Do the data obey the balances? Which sign is wrong? Which balances hide in the data?"""
+"""Diagnosis: do the data obey the balances, what would repair them, and which balances hide in the data.
 
-from equipoise.diagnosis.balances import BalanceFinding, OutlyingRow
-from equipoise.diagnosis.columns import ColumnFinding
-from equipoise.diagnosis.diagnosis import Diagnosis, diagnose
-from equipoise.diagnosis.discovery import DiscoveryError, SearchWarning, propose
-from equipoise.diagnosis.proposals import Proposal
-from equipoise.diagnosis.repairs import Repair
+In: a table and, for `diagnose`, balances. Out: a `Diagnosis` of every balance and column, or a list of `Proposal`.
 
-__all__ = [
-    "BalanceFinding",
-    "ColumnFinding",
-    "Diagnosis",
-    "DiscoveryError",
-    "OutlyingRow",
-    "Proposal",
-    "Repair",
-    "SearchWarning",
-    "diagnose",
-    "propose",
-]
+Calls: `balances`.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_jsonable_python
 
-from equipoise.constraints import ConstraintError, LinearConstraint
+from equipoise.balances import ConstraintError, LinearConstraint, column_unit, did_you_mean, quoted_list
 from equipoise.diagnosis import units
 from equipoise.diagnosis.balances import BIASED, FAILS, LARGEST_SPREAD, TOO_FEW, BalanceFinding, Measured, look
 from equipoise.diagnosis.columns import ColumnFinding, copies_in_words, duplicated_rows, in_words, look_at_column
 from equipoise.diagnosis.repairs import Terms
-from equipoise.equations import column_unit, did_you_mean, quoted_list
 
 Array = NDArray[np.float64]
 LISTED = 10  # row positions that are kept of many

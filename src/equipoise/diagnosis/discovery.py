@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.balances import column_unit, did_you_mean, quoted_list
 from equipoise.diagnosis import units
 from equipoise.diagnosis.bulk import bulk
 from equipoise.diagnosis.proposals import Proposal, proposal
@@ -45,7 +46,6 @@ from equipoise.diagnosis.supports import (
     left_over,
     signed_sums,
 )
-from equipoise.equations import column_unit, did_you_mean, quoted_list
 
 Array = NDArray[np.float64]
 FEWEST_ROWS = 12

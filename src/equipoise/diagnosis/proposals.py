@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.balances import column_unit, format_equation
 from equipoise.diagnosis.bulk import LITTLE
 from equipoise.diagnosis.factors import shortest
 from equipoise.diagnosis.spread import centred, gross, robust_std, typical
 from equipoise.diagnosis.supports import Combination, negligible_mean
-from equipoise.equations import column_unit, format_equation
 
 Array = NDArray[np.float64]
 

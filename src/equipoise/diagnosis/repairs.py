@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.balances import column_symbol, format_equation
 from equipoise.diagnosis.factors import CONVERSIONS, nearest, shortest
 from equipoise.diagnosis.outliers import settled
 from equipoise.diagnosis.spread import (
@@ -38,7 +39,6 @@ from equipoise.diagnosis.spread import (
     typical,
 )
 from equipoise.diagnosis.units import conversions, same_dimension
-from equipoise.equations import column_symbol, format_equation
 
 Array = NDArray[np.float64]
 REDUCTION = 5.0  # by how much a repair must bring the residual down

@@ -1,24 +1,11 @@
-"""Measured values made to obey their balances, and the instrument that lies found."""
+"""Reconciliation: measured values adjusted to obey their balances, and the faulty instrument found.
 
-from equipoise.reconciliation.alarms import Candidate, GlobalTest, GrossErrorTest
-from equipoise.reconciliation.classical import BeforeAfter, Reconciliation, reconcile
-from equipoise.reconciliation.elimination import Elimination, Suspect
-from equipoise.reconciliation.judgement import verdicts
-from equipoise.reconciliation.logbook import Logbook
-from equipoise.reconciliation.measurements import ReconciliationError
-from equipoise.reconciliation.tally import Incident
+In: balances, readings and the accuracy of the instruments, or a model's `Predictive` and readings. Out: adjusted values
+with intervals, tests for gross errors, and a logbook of incidents over a whole table.
 
-__all__ = [
-    "BeforeAfter",
-    "Candidate",
-    "Elimination",
-    "GlobalTest",
-    "GrossErrorTest",
-    "Incident",
-    "Logbook",
-    "Reconciliation",
-    "ReconciliationError",
-    "Suspect",
-    "reconcile",
-    "verdicts",
-]
+Calls: `prediction`, `network`, `data`, `gaussian`, `balances`.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,7 +8,7 @@ import scipy.linalg
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from equipoise.dependence import CANCELLED
+from equipoise.balances import CANCELLED
 from equipoise.reconciliation.observability import Pattern, Structure
 from equipoise.reconciliation.projection import Projection, project
 from equipoise.reconciliation.whitening import Whitening, solve_triangle, spread_terms

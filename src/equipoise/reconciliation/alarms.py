@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.equations import column_unit
+from equipoise.balances import column_unit
 from equipoise.reconciliation.significance import chi_square_p, chi_square_threshold, half_width, normal_p
 
 if TYPE_CHECKING:

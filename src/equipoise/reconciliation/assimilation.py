@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.likelihood import joint
+from equipoise.network import joint
 
 AnyGaussian = DiagonalGaussian | ConditionedGaussian
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.equations import did_you_mean
+from equipoise.balances import did_you_mean
 from equipoise.reconciliation import drawing, elimination, gross_errors, overview
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.elimination import Elimination
@@ -66,7 +66,7 @@ def reconcile(
         after them.
     Raises: ReconciliationError, with the name of what is wrong.
     Example:
-        >>> from equipoise.constraints import LinearConstraint
+        >>> from equipoise.balances.linear import LinearConstraint
         >>> flows = LinearConstraint.from_equations("feed = top + bottom", outputs=["feed", "top", "bottom"])
         >>> result = reconcile([101.0, 60.0, 38.0], [2.0, 1.0, 1.0], flows)
         >>> result.values
@@ -183,7 +183,7 @@ class Reconciliation:
         """Which sensor lies? One test of maximum power for each, with the estimated bias.
 
         Example:
-            >>> from equipoise.constraints import LinearConstraint
+            >>> from equipoise.balances.linear import LinearConstraint
             >>> names = ["a [kg/s]", "b [kg/s]", "c [kg/s]"]
             >>> meters = LinearConstraint.from_equations(["a = b", "b = c"], outputs=names)
             >>> reconcile([10.0, 10.2, 14.2], 1.0, meters).measurement_test()
@@ -225,7 +225,7 @@ class Reconciliation:
         Args:
             suspects: What serial elimination found, each in its row; or names of sensors and balances, in all rows.
         Example:
-            >>> from equipoise.constraints import LinearConstraint
+            >>> from equipoise.balances.linear import LinearConstraint
             >>> meters = LinearConstraint.from_equations(["a = b", "b = c"], outputs=["a", "b", "c"])
             >>> result = reconcile([10.0, 10.2, 14.1], 1.0, meters)
             >>> result.without(result.serial_elimination()).values

@@ -16,15 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.blocks import BalanceOperator
-from equipoise.conditioning import condition
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.model import derived_seed
-from equipoise.predictive import ROW_BLOCK, AnyGaussian, Predictive
+from equipoise.gaussian import BalanceOperator, ConditionedGaussian, DiagonalGaussian, condition
+from equipoise.network import DRAW_BLOCK, derived_seed
+from equipoise.prediction import ROW_BLOCK, AnyGaussian, Predictive
 from equipoise.reconciliation.assimilation import Assimilated, MixtureMoments, RunningMean, assimilate
 from equipoise.reconciliation.matching import MatchedGaussian
 from equipoise.reconciliation.moves import balance_moves, moves_of_draws, prior_of
-from equipoise.variational import DRAW_BLOCK
 
 Array = NDArray[np.float64]
 Averaged = Callable[[AnyGaussian], Tensor]

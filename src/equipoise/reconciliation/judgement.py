@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import ndtr, pdtrc
 
-from equipoise.equations import quoted_list
+from equipoise.balances import quoted_list
 from equipoise.reconciliation.alarms import SENSOR, Candidate
 from equipoise.reconciliation.logbook import Logbook
 from equipoise.reconciliation.observability import NON_REDUNDANT
@@ -19,7 +19,7 @@ def verdicts(log: Logbook) -> list[str]:
     """Sentences, the most important first.
 
     Example:
-        >>> from equipoise.constraints import LinearConstraint
+        >>> from equipoise.balances.linear import LinearConstraint
         >>> from equipoise.reconciliation import reconcile
         >>> flows = LinearConstraint.from_equations("a = b", outputs=["a [kg/s]", "b [kg/s]"])
         >>> for sentence in verdicts(reconcile([[1.0, 1.02], [2.0, 1.99]], 0.1, flows).logbook()):

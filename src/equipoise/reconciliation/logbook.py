@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equipoise.equations import column_unit
+from equipoise.balances import column_unit
 from equipoise.reconciliation.alarms import Candidate, GrossErrorTest
 from equipoise.reconciliation.observability import CLASSES, OBSERVABLE, REDUNDANT, UNOBSERVABLE
 from equipoise.reconciliation.significance import half_width
@@ -34,7 +34,7 @@ class Logbook:
         nodal: Whether balances were tested by their own residuals.
 
     Example:
-        >>> from equipoise.constraints import LinearConstraint
+        >>> from equipoise.balances.linear import LinearConstraint
         >>> from equipoise.reconciliation import reconcile
         >>> flows = LinearConstraint.from_equations("a = b", outputs=["a [kg/s]", "b [kg/s]"])
         >>> first, second = (reconcile([[3.0, 3.0 + lie]], 0.1, flows).logbook() for lie in (0.05, 2.0))

@@ -9,10 +9,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from equipoise import frames
-from equipoise.constraints import LinearConstraint
-from equipoise.equations import column_unit, did_you_mean, quoted_list
-from equipoise.frames import InKind
+from equipoise.balances import LinearConstraint, column_unit, did_you_mean, quoted_list
+from equipoise.data import InKind, frames
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import scipy.linalg
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from equipoise.dependence import CANCELLED, RANK_TOLERANCE
+from equipoise.balances import CANCELLED, RANK_TOLERANCE
 
 Array = NDArray[np.float64]
 REDUNDANT, NON_REDUNDANT = "measured redundant", "measured non-redundant"

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.dependence import equilibrated
-from equipoise.equations import quoted_list
+from equipoise.balances import equilibrated, quoted_list
 from equipoise.reconciliation.adjustment import Adjuster
 from equipoise.reconciliation.measurements import Measurements, ReconciliationError
 from equipoise.reconciliation.observability import CLASSES, Pattern, examine

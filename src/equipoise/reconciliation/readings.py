@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equipoise import frames
-from equipoise.equations import did_you_mean, quoted_list
-from equipoise.predictive import Predictive
+from equipoise.balances import did_you_mean, quoted_list
+from equipoise.data import frames
+from equipoise.gaussian import exact_directions
+from equipoise.prediction import Predictive
 from equipoise.reconciliation.measurements import ReconciliationError, numbers
-from equipoise.subspace import exact_directions
 
 Array = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri, ndtr, ndtri
 
-from equipoise.equations import did_you_mean
+from equipoise.balances import did_you_mean
 from equipoise.reconciliation.measurements import ReconciliationError
 
 Array = NDArray[np.float64]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise import frames
-from equipoise.equations import column_unit
-from equipoise.predictive import Predictive
+from equipoise.balances import column_unit
+from equipoise.data import frames
+from equipoise.prediction import Predictive
 from equipoise.reconciliation import drawing
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.classical import BeforeAfter

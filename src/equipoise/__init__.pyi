@@ -1,0 +1,33 @@
+from .app.job import Job as Job, JobError as JobError, Plant as Plant
+from .app.tables import TableError as TableError
+from .artifact import ArtifactError as ArtifactError, load as load
+from .balances import (
+    ConstraintError as ConstraintError,
+    EquationError as EquationError,
+    LinearConstraint as LinearConstraint,
+)
+from .diagnosis import diagnose as diagnose, propose as propose
+from .estimator import ConstrainedBNNRegressor as ConstrainedBNNRegressor
+from .gaussian import (
+    ConditionedGaussian as ConditionedGaussian,
+    ConditioningLayer as ConditioningLayer,
+    DiagonalGaussian as DiagonalGaussian,
+    TolerancePrior as TolerancePrior,
+    condition as condition,
+)
+from .prediction import Ledger as Ledger, Predictive as Predictive, metrics as metrics
+from .reconciliation import (
+    ModelReconciliation as ModelReconciliation,
+    Reconciliation as Reconciliation,
+    ReconciliationError as ReconciliationError,
+    reconcile as reconcile,
+)
+from .rivals import (
+    CaseError as CaseError,
+    MethodError as MethodError,
+    MethodRegressor as MethodRegressor,
+    compare as compare,
+)
+from .training import TrainingError as TrainingError, TrainingPlan as TrainingPlan, run_many as run_many
+
+__version__: str

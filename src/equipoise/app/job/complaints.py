@@ -1,0 +1,95 @@
+"""What is wrong with a job file, in one sentence with the file, the key and the value."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import BaseModel, ValidationError
+
+from equipoise.app.job.options import LearnedTolerance
+from equipoise.balances import did_you_mean
+
+_RULES = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be a section of keys and values",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "model_type": "must be a section of keys and values",
+    "path_type": "must be the name of a file, in quotes",
+    "string_too_short": "must not be blank",
+    "string_type": "must be text, in quotes",
+    "too_short": "must not be empty",
+    "tuple_type": "must be a list, in brackets",
+}
+
+
+class JobError(ValueError):
+    """A job file that cannot be used, and why."""
+
+
+def complaint(error: ValidationError, job: type[BaseModel]) -> str:
+    """The first of the errors in a job, as a sentence without the name of the file."""
+    errors = error.errors(include_url=False)
+    unknown = [each for each in errors if each["type"] == "extra_forbidden"]  # a key that is missing may be misspelt
+    first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]
+    kind, place, got = first["type"], _place(first["loc"]), reprlib.repr(first["input"])
+    if kind == "missing":
+        return f"{_called(place)} must be given, but got none. Add it."
+    if kind == "extra_forbidden":
+        return f"keys must be known, but got {_called(place)}. {did_you_mean(place[-1], _keys(place[:-1], job))}"
+    reason = first.get("ctx", {}).get("error")
+    if reason is not None and not place:  # of a check across keys, which is a sentence already
+        return str(reason)
+    rule = str(reason or _RULES.get(kind) or first["msg"].replace("Input should be", "must be"))
+    return f"{_called(place)} {rule}, but got {got}. {_advice(kind, place, job)}"
+
+
+def misplaced(places: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A sentence for each column that was given two places, such as "inputs" and "outputs".
+
+    Example:
+        >>> list(misplaced({"inputs": ["SOC"], "outputs": ["OCV", "SOC"]}))
+        ["columns must have one place each, but got 'SOC' in 'inputs' and in 'outputs'. Remove one of them."]
+    """
+    seen: dict[str, str] = {}
+    for place, names in places.items():
+        for name in names:
+            if name in seen:
+                where = f"twice in {place!r}" if seen[name] == place else f"in {seen[name]!r} and in {place!r}"
+                yield f"columns must have one place each, but got {name!r} {where}. Remove one of them."
+            seen[name] = place
+
+
+def _place(location: tuple[int | str, ...]) -> list[str]:
+    """The keys that lead to an error, without positions in lists and without what pydantic calls its branches."""
+    keys = [key for key in location if isinstance(key, str) and key != "[key]"]
+    return [key for depth, key in enumerate(keys) if not (keys[0] == "tolerances" and depth == 2)]
+
+
+def _called(place: list[str]) -> str:
+    """
+    Example:
+        >>> _called(["inputs"]), _called(["model", "hidden"])
+        ("'inputs'", "'hidden' in [model]")
+    """
+    section = ".".join(place[:-1])
+    return f"{place[-1]!r} in [{section}]" if section else repr(place[-1])
+
+
+def _keys(section: list[str], job: type[BaseModel]) -> list[str]:
+    """The keys that a section may have."""
+    fields = job.model_fields
+    if not section:
+        return list(fields)
+    if section[0] == "tolerances":
+        return list(LearnedTolerance.model_fields)
+    return list(getattr(fields[section[0]].annotation, "model_fields", {}))
+
+
+def _advice(kind: str, place: list[str], job: type[BaseModel]) -> str:
+    if kind == "too_short" and len(place) == 1:
+        return "Put names of columns into it."
+    if len(place) == 2 and place[-1] in job.model_fields:
+        return f"Did you mean the list {place[-1]!r}? Then move it above the first [section]."
+    return "Correct it, or leave it out." if len(place) > 1 else "Correct it."

@@ -1,0 +1,42 @@
+"""What makes two studies the same: the data, the space and all that is not tuned of the estimator."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from equipoise.app.tuning.space import Space
+from equipoise.balances import LinearConstraint
+from equipoise.data import frames
+from equipoise.estimator import ConstrainedBNNRegressor
+
+OBJECTIVE = "negative log density of held-out rows under the mixture"  # values of another one are not comparable
+
+
+def fingerprint(estimator: ConstrainedBNNRegressor, X: Any, Y: Any, space: Space, held_out: ArrayLike) -> str:
+    """What must be the same for a study to be continued: data, space, and the estimator's other parameters."""
+    others = {name: value for name, value in estimator.get_params(deep=False).items() if name not in {*space, "device"}}
+    data = [np.asarray(X, dtype=float), np.asarray(Y, dtype=float), np.unique(np.asarray(held_out))]
+    columns = (frames.columns_of(X), frames.columns_of(Y))
+    # The plan as it is followed: "none given" stands for whatever the defaults are.
+    others |= {"training": {name: value for name, value in asdict(estimator._plan()).items() if name not in space}}
+    text = "\n".join(map(_described, (OBJECTIVE, sorted(space.items()), sorted(others.items()), *columns, *data)))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _described(value: Any) -> str:
+    """Text that differs when the value does: that of arrays leaves nothing out."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+    if isinstance(value, LinearConstraint):
+        return " ".join(map(_described, (repr(value), value.A, value.B, value.b)))
+    if isinstance(value, Mapping):
+        return _described(list(value.items()))
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_described, value))}]"
+    return repr(value)

@@ -1,0 +1,121 @@
+"""The space of a search: what a parameter may be, and what may be tried first."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from equipoise.balances import did_you_mean
+
+Trial = Any  # Optuna is imported when it is needed
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values, without an order.
+
+    Example:
+        >>> Choice([(64, 64), (32, 32, 32)]).labels
+        ('(64, 64)', '(32, 32, 32)')
+    """
+
+    options: Sequence[Any]
+
+    def __post_init__(self):
+        object.__setattr__(self, "options", tuple(self.options))
+        if not self.options or len(set(self.labels)) < len(self.options):
+            raise ValueError(f"Choice must have options that all differ, but got {list(self.options)!r}.")
+
+    @property
+    def labels(self) -> tuple:
+        """The options as a journal can hold them: whatever is not a plain value by its text."""
+        return tuple(o if o is None or isinstance(o, str | bool | int | float) else repr(o) for o in self.options)
+
+    def suggest(self, trial: Trial, name: str) -> None:
+        trial.suggest_categorical(name, self.labels)
+
+    def encode(self, value: Any) -> Any:
+        return self.labels[self.options.index(value)]
+
+    def decode(self, label: Any) -> Any:
+        return self.options[self.labels.index(label)]
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.options
+
+
+@dataclass(frozen=True)
+class _Range(ABC):
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    def __post_init__(self):
+        if not (self._number(self.low) and self._number(self.high) and self.low < self.high):
+            raise ValueError(f"{type(self).__name__} must have low < high, both finite, but got {self!r}.")
+        if self.log and self.low <= 0:
+            raise ValueError(f"{type(self).__name__} with log=True must have low > 0, but got {self!r}.")
+
+    @abstractmethod
+    def _number(self, value: Any) -> bool: ...
+
+    def encode(self, value: Any) -> Any:
+        return value
+
+    def decode(self, value: Any) -> Any:
+        return value
+
+    def __contains__(self, value: Any) -> bool:
+        return self._number(value) and self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Uniform(_Range):
+    """A number from `low` to `high`, evenly or, with `log`, evenly in its logarithm."""
+
+    def _number(self, value: Any) -> bool:
+        return isinstance(value, Real) and math.isfinite(value)
+
+    def suggest(self, trial: Trial, name: str) -> None:
+        trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+@dataclass(frozen=True)
+class Whole(_Range):
+    """A whole number from `low` to `high`, evenly or, with `log`, evenly in its logarithm."""
+
+    def _number(self, value: Any) -> bool:
+        return isinstance(value, Integral)
+
+    def suggest(self, trial: Trial, name: str) -> None:
+        trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+
+
+Space = Mapping[str, Choice | Uniform | Whole]
+
+
+def check_space(space: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise unless a space names known parameters, and says what each of them may be."""
+    if not space:
+        raise ValueError("space must name one parameter at least, but got none.")
+    for name, values in space.items():
+        if name not in known:
+            message = "space must name parameters of the estimator or of TrainingPlan"
+            raise ValueError(f"{message}, but got {name!r}. {did_you_mean(name, sorted(known))}")
+        if not isinstance(values, Choice | Uniform | Whole):
+            raise TypeError(f"space[{name!r}] must be a Choice, Uniform or Whole, but got {values!r}.")
+
+
+def check_first(first: Sequence[Mapping[str, Any]], space: Space) -> None:
+    """Raise unless all values that are tried first lie in the space."""
+    for name, value in (item for parameters in first for item in parameters.items()):
+        if name not in space:
+            raise ValueError(
+                f"first must name parameters of the space, but got {name!r}. {did_you_mean(name, list(space))}"
+            )
+        if value not in space[name]:
+            raise ValueError(f"first must have values in the space, but got {value!r} for {name!r}: {space[name]!r}.")

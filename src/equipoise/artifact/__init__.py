@@ -1,0 +1,11 @@
+"""Artifact: one safetensors file per fitted model, written and read without executing code.
+
+In: a fitted `ConstrainedBNNRegressor`, or the path of a model file. Out: the file; the regressor again; or the
+`Description` in the file's header, which needs no torch.
+
+Calls: `estimator` and all rooms below it.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,392 @@
+"""One safetensors file per fitted model: tensors, and a `Description` in the header. Opening it runs no code.
+
+Tensors are called `model.…` (the network and all posteriors, in standardized units), `standardizer.…`, and
+`constraint.A`, `.B` and `.b`. The checksum is the SHA-256 of the whole file with the checksum's own digits set to 0.
+The same fit gives the same bytes: the file has no date in it, and no wall-clock time of epochs.
+
+torch is imported by `save` and `load` only, so that looking into a header takes no time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import numbers
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from pydantic import ValidationError
+
+from equipoise.artifact.header import (
+    ENTRY,
+    FORMAT,
+    FORMAT_VERSION,
+    ArtifactError,
+    Balance,
+    ByName,
+    Columns,
+    Configuration,
+    Description,
+    Labels,
+    Prior,
+    Said,
+    Training,
+    describe,
+    first_problem,
+    header,
+    validated,
+)
+from equipoise.balances import column_unit
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from equipoise.balances import LinearConstraint
+    from equipoise.estimator import ConstrainedBNNRegressor
+    from equipoise.network import ConstrainedBNN
+    from equipoise.training import TrainingPlan
+
+    Array = NDArray[np.float64]
+
+__all__ = [
+    "ArtifactError",
+    "Description",
+    "check_fitted",
+    "describe",
+    "description_of",
+    "load",
+    "save",
+    "undamaged",
+    "write",
+]
+UNSEALED = 64 * "0"
+
+
+def save(
+    model: ConstrainedBNNRegressor,
+    path: str | os.PathLike,
+    *,
+    job: str | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a fitted model to one file.
+
+    Args:
+        model: A fitted `ConstrainedBNNRegressor`. Its `device`, `checkpoint` and `verbose` are not kept, and of a
+            `sensor_std` per training row only the shape.
+        path: The file, usually called `….safetensors`; replaced whole if it is there.
+        job: Text of the job file to keep with it.
+        notes: Texts and numbers to keep with it.
+    Example:
+        >>> import tempfile, equipoise as eq
+        >>> x = np.linspace(-1, 1, 32)[:, None]
+        >>> model = eq.ConstrainedBNNRegressor(hidden=(4,), max_epochs=5, random_state=0).fit(x, x**2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(model, f"{folder}/parabola.safetensors", notes={"data": "parabola.csv"})
+        ...     notes, again = describe(f"{folder}/parabola.safetensors").notes, load(f"{folder}/parabola.safetensors")
+        >>> notes, bool((again.predict(x) == model.predict(x)).all())
+        ({'data': 'parabola.csv'}, True)
+    """
+    check_fitted(model)
+    import safetensors.torch
+
+    try:
+        text = description_of(model, job, notes).to_json()
+    except ValidationError as error:
+        raise ArtifactError(f"A model file holds texts and numbers, but {first_problem(error)}.") from error
+    raw = safetensors.torch.save(_tensors(model), {ENTRY: text})
+    write(path, lambda file: file.write(_resealed(raw, UNSEALED, hashlib.sha256(raw).hexdigest())))
+
+
+def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor:
+    """The fitted model in a file; with the same software on the same machine it predicts the same bits as before.
+
+    Args:
+        path: A file written by `save`.
+        device: Where torch computes, for instance "cuda".
+    """
+    import safetensors.torch
+
+    content, raw = undamaged(path)
+    try:
+        model = _rebuilt(validated(content, path), safetensors.torch.load(raw))
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ArtifactError(f"'{path}' must hold the model that its header describes, but got {error!r}.") from error
+    model.device = device
+    model.model_.to(model._device)
+    return model
+
+
+def undamaged(path: str | os.PathLike) -> tuple[dict[str, Any], bytes]:
+    """The entry in a file's header, and all of its bytes; raises unless its checksum is right."""
+    content = header(path)
+    raw = Path(path).read_bytes()
+    digest = str(content.get("checksum"))
+    if hashlib.sha256(_resealed(raw, digest, UNSEALED)).hexdigest() != digest:
+        raise ArtifactError(f"'{path}' is damaged: its checksum does not match. Copy it again, or fit again.")
+    return content, raw
+
+
+def check_fitted(model: Any) -> None:
+    """Refuse what is not a regressor whose fit came to its end."""
+    from equipoise.estimator import ConstrainedBNNRegressor
+
+    if type(model) is not ConstrainedBNNRegressor:  # of a subclass, what it adds would be lost without a word
+        raise ArtifactError(f"model must be a ConstrainedBNNRegressor, but got {type(model).__name__}.")
+    if not hasattr(model, "tolerances_"):
+        raise ArtifactError("model must be fitted, but got one that is not. Call fit(X, y) first.")
+
+
+def write(path: str | os.PathLike, writer: Callable[[BinaryIO], object]) -> None:
+    """Write a file whole or not at all, and say in one sentence why not."""
+    from equipoise.data import write_atomically
+
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ArtifactError(f"The folder of '{path.name}' must exist, but got '{path.parent}'. Make it first.")
+    if path.is_dir():
+        raise ArtifactError(f"The file to write must not be a folder, but got '{path}'. Give a file name.")
+    try:
+        write_atomically(path, writer)
+    except OSError as error:
+        raise ArtifactError(f"'{path}' cannot be written: {error.strerror or error}.") from error
+
+
+def _resealed(raw: bytes, old: str, new: str) -> bytes:
+    """The file with another checksum: the first in it, since whatever users write comes later and is escaped twice."""
+    before, after = (rf"\"checksum\":\"{digits}\"".encode() for digits in (old, new))
+    return raw.replace(before, after, 1)
+
+
+# ---------------------------------------------------------------------- from a model
+
+
+def _tensors(model: ConstrainedBNNRegressor) -> dict[str, Tensor]:
+    import torch
+
+    tensors = {f"model.{name}": values.detach().cpu() for name, values in model.model_.state_dict().items()}
+    arrays = {f"standardizer.{name}": values for name, values in _arrays(model.standardizer_).items()}
+    if model.constraint is not None:
+        arrays |= {f"constraint.{name}": getattr(model.constraint, name) for name in ("A", "B", "b")}
+    arrays["held_out"] = np.asarray(model.held_out_, dtype=np.int64)
+    tensors |= {name: torch.tensor(values) for name, values in arrays.items()}
+    return {name: values.clone(memory_format=torch.contiguous_format) for name, values in tensors.items()}
+
+
+def _arrays(standardizer: Any) -> dict[str, np.ndarray]:
+    values = {field.name: getattr(standardizer, field.name) for field in fields(standardizer)}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def description_of(
+    model: ConstrainedBNNRegressor, job: str | None = None, notes: Mapping[str, Any] | None = None
+) -> Description:
+    """What the header of a fitted model's file says, not sealed yet."""
+    constraint = model.constraint
+    parts = () if constraint is None else zip(constraint.names, constraint.equations, constraint.units, strict=True)
+    return Description(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        checksum=UNSEALED,
+        versions={"python": platform.python_version()}
+        | {name: _version(name) for name in ("equipoise", "torch", "numpy")},
+        columns=_columns(model),
+        balances=tuple(Balance(name=name, text=text, unit=unit) for name, text, unit in parts),
+        configuration=_configuration(model),
+        seed=model.seed_,
+        n_rows=getattr(model, "n_rows_", None),
+        sensors_per_row=model._sensors_per_row,
+        tolerances=_records(model.tolerances_),
+        sensors=_records(model.sensor_std_),
+        training=_training(model),
+        job=job,
+        notes={name: value.item() if isinstance(value, np.generic) else value for name, value in (notes or {}).items()},
+    )
+
+
+def _training(model: ConstrainedBNNRegressor) -> Training:
+    history = model.history_
+    epochs = ({name: value for name, value in record.items() if name != "seconds"} for record in history.epochs)
+    plan = asdict(model.plan_)
+    return Training(plan=plan, epochs=tuple(epochs), best_epoch=history.best_epoch, stopped=history.stopped)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "unknown"
+
+
+def _columns(model: ConstrainedBNNRegressor) -> Columns:
+    constraint, features = model.constraint_, getattr(model, "feature_names_in_", None)
+    unnamed = (f"x{j}" for j in range(len(model.standardizer_.x_mean)))
+    inputs = tuple(unnamed if features is None else features) if constraint is None else constraint.inputs
+    known = () if constraint is None else constraint.known
+    return Columns(
+        inputs=inputs,
+        known=known,
+        outputs=model.output_names_,
+        units={name: column_unit(name) for name in (*inputs, *known, *model.output_names_)},
+        features=None if features is None else tuple(features),
+        labels=_labels(model._output_labels),
+        named_outputs=model._seen_names,
+        single_output=model._single,
+    )
+
+
+def _labels(labels: pd.Index | None) -> Labels | None:
+    """Labels that are texts or numbers; others, such as dates, are replaced by the outputs' names."""
+    if labels is None or not all(isinstance(value, str | int | float) for value in labels.tolist()):
+        return None
+    return Labels(values=tuple(labels.tolist()), name=labels.name if isinstance(labels.name, str) else None)
+
+
+def _configuration(model: ConstrainedBNNRegressor) -> Configuration:
+    given = {name: getattr(model, name) for name in Configuration.model_fields}
+    seeded = isinstance(model.random_state, numbers.Integral)
+    given |= {"sensor_std": _said(model.sensor_std), "tolerance": _said(model.tolerance)}
+    given |= {"random_state": int(model.random_state) if seeded else None, "offset": bool(model.offset)}
+    given |= {
+        "hidden": tuple(map(int, model.hidden)),
+        "training": None if model.training is None else asdict(model.training),
+    }
+    return Configuration(**given)
+
+
+def _said(value: Any) -> Said:
+    """What the user said of sensors or tolerances, in terms of a `Configuration`."""
+    from equipoise.gaussian import TolerancePrior
+
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, TolerancePrior):
+        return Prior(**asdict(value))
+    if hasattr(value, "items") and np.ndim(value) < 2:  # a mapping or a pandas Series
+        return ByName(by_name={name: _said(entry) for name, entry in value.items()})  # type: ignore[misc]
+    array = np.asarray(value, dtype=float)
+    return tuple(array.tolist()) if array.ndim == 1 else f"given per row, shape {array.shape}"
+
+
+def _records(table: pd.DataFrame) -> tuple[dict[str, Any], ...]:
+    """Rows of a table; what is missing among texts is None."""
+    table = table.reset_index()
+    texts = {name for name in table.columns if table[name].dtype.kind not in "biuf"}
+    rows = table.to_dict("records")
+    return tuple({k: None if k in texts and not isinstance(v, str) else v for k, v in row.items()} for row in rows)
+
+
+# ---------------------------------------------------------------------- to a model
+
+
+def _rebuilt(description: Description, tensors: dict[str, Tensor]) -> ConstrainedBNNRegressor:
+    from equipoise.data import Standardizer
+    from equipoise.estimator import ConstrainedBNNRegressor
+
+    model = ConstrainedBNNRegressor(_constraint(description, tensors), **_parameters(description.configuration))
+    vars(model).update(_fitted(description))
+    columns = description.columns
+    X, Y = np.zeros((1, len(columns.inputs + columns.known))), np.zeros((1, len(columns.outputs)))
+    model.constraint_ = model._constraint(X, Y)
+    arrays = {name: values.numpy() for name, values in _under("standardizer.", tensors).items()}
+    model.standardizer_ = Standardizer(**arrays, constraint=model.constraint_)
+    model.held_out_ = tensors["held_out"].numpy()
+    model.model_ = _network(model, _under("model.", tensors), X, Y)
+    return model
+
+
+def _network(model: ConstrainedBNNRegressor, state: dict[str, Tensor], X: Array, Y: Array) -> ConstrainedBNN:
+    """What `fit` builds, from a row of zeros: all that it takes from data is in the state."""
+    from equipoise.data import Prepared
+
+    balances = model.tolerances_["kind"] if len(model.tolerances_) else ()
+    obeyed = np.array([kind == "exact to rounding" for kind in balances], dtype=bool)
+    sensors = list(model.sensor_std_["kind"])
+    sensor_std = np.array([np.nan if kind == "learned" else 1.0 for kind in sensors])
+    has_sensors = not {"learned", "given"}.isdisjoint(sensors)
+    precision, standardizer = float(np.finfo(float).eps), model.standardizer_
+    data = Prepared(X, Y, precision, standardizer, obeyed, sensor_std if has_sensors else None)
+    network = model._build(data)
+    network.load_state_dict(state)
+    return network.eval()
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
+
+
+def _constraint(description: Description, tensors: dict[str, Tensor]) -> LinearConstraint | None:
+    from equipoise.balances import LinearConstraint
+
+    if not description.balances:
+        return None
+    columns, balances = description.columns, description.balances
+    A, B, b = (tensors[f"constraint.{name}"].numpy() for name in ("A", "B", "b"))
+    roles = {"inputs": columns.inputs, "known": columns.known} if A.shape[1] else {}
+    named = {"names": [balance.name for balance in balances], "units": [balance.unit for balance in balances]}
+    constraint = LinearConstraint(B, A, b, outputs=columns.outputs, **named, **roles)
+    constraint.__setstate__(vars(constraint) | {"equations": tuple(balance.text for balance in balances)})
+    return constraint
+
+
+def _parameters(configuration: Configuration) -> dict[str, Any]:
+    given = {name: getattr(configuration, name) for name in Configuration.model_fields}
+    given |= {"sensor_std": _meant(configuration.sensor_std), "tolerance": _meant(configuration.tolerance)}
+    if configuration.training is not None:
+        given["training"] = _plan(configuration.training)
+    return given
+
+
+def _plan(said: Mapping[str, Any]) -> TrainingPlan:
+    from equipoise.training import TrainingPlan
+
+    known = {field.name for field in fields(TrainingPlan)}
+    given: dict[str, Any] = {"temperature": 1.0} | dict(said)  # older files do not say what it was
+    return TrainingPlan(**{k: v for k, v in given.items() if k in known})
+
+
+def _meant(said: Said) -> Any:
+    """The inverse of `_said`."""
+    from equipoise.gaussian import TolerancePrior
+
+    if isinstance(said, Prior):
+        return TolerancePrior(**said.model_dump())
+    if isinstance(said, ByName):
+        return {name: _meant(entry) for name, entry in said.by_name.items()}
+    return np.array(said) if isinstance(said, tuple) else said
+
+
+def _fitted(description: Description) -> dict[str, Any]:
+    """Attributes that a fit leaves behind, but for balances, scales and network."""
+    import pandas as pd
+
+    from equipoise.training import History
+
+    columns, training = description.columns, description.training
+    labels, features, n_rows = columns.labels, columns.features, description.n_rows
+    tables = [pd.DataFrame(list(rows)) for rows in (description.tolerances, description.sensors)]
+    tolerances, sensors = (table.set_index(table.columns[0]) if len(table) else table for table in tables)
+    return {
+        "n_features_in_": len(columns.inputs + columns.known),
+        "output_names_": columns.outputs,
+        "seed_": description.seed,
+        "plan_": _plan(training.plan),
+        "history_": History(list(training.epochs), training.best_epoch, training.stopped),
+        "tolerances_": tolerances,
+        "sensor_std_": sensors,
+        "_single": columns.single_output,
+        "_seen_names": columns.named_outputs,
+        "_sensors_per_row": description.sensors_per_row,
+        "_output_labels": None if labels is None else pd.Index(list(labels.values), name=labels.name),
+        **({} if features is None else {"feature_names_in_": np.array(features, dtype=object)}),
+        **({} if n_rows is None else {"n_rows_": n_rows}),
+    }

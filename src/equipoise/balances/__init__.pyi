@@ -1,0 +1,18 @@
+from .dependence import CANCELLED as CANCELLED, RANK_TOLERANCE as RANK_TOLERANCE, equilibrated as equilibrated
+from .equations import (
+    EquationError as EquationError,
+    format_equation as format_equation,
+    parse_equation as parse_equation,
+)
+from .linear import (
+    ConstraintError as ConstraintError,
+    LinearConstraint as LinearConstraint,
+    connected_rows as connected_rows,
+)
+from .names import (
+    column_symbol as column_symbol,
+    column_unit as column_unit,
+    did_you_mean as did_you_mean,
+    quoted_list as quoted_list,
+)
+from .verdicts import Lesson as Lesson, Residual as Residual, verdict as verdict

@@ -1,0 +1,309 @@
+"""Linear balances between the columns of a table, `A x + B y = b`, with the names of everything in them.
+
+Inputs `x` (network inputs, then known columns that only enter balances) and outputs `y` are columns of the user's
+table, in the user's units. A constraint is a checked value: its rows are finite, involve outputs and are independent.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from equipoise.balances.coefficients import (
+    Coefficients,
+    ConstraintError,
+    FloatArray,
+    Names,
+    Numbers,
+    read_equations,
+    rows_of,
+)
+from equipoise.balances.names import did_you_mean, quoted_list
+from equipoise.balances.soundness import check
+
+__all__ = ["ConstraintError", "LinearConstraint", "connected_rows"]
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class LinearConstraint:
+    """Linear balances `A x + B y = b` over named columns.
+
+    Args:
+        B: Coefficients of the outputs, shape `(m, n_y)`.
+        A: Coefficients of inputs, then known columns, shape `(m, n_x + n_known)`; zeros when left out.
+        b: Constants, shape `(m,)`; zeros when left out.
+        names: One name per balance.
+        inputs: Names of the network's inputs.
+        outputs: Names of the outputs.
+        known: Names of columns that enter balances but not the network.
+        units: One unit or None per balance. When left out, the unit on which all columns with coefficient ±1 that
+            carry one (`"Voltage [V]"`) agree.
+    Raises: ConstraintError, if a coefficient is not finite, a balance involves no output, names clash, or balances
+        are dependent or contradictory. Dependence does not depend on the units of columns and balances.
+    Example:
+        >>> LinearConstraint([[1, -1, -1]], outputs=["Q_tot [W]", "Q_rev [W]", "Q_irr [W]"], names=["heat"])
+        LinearConstraint(1 balance, 0 inputs, 0 known, 3 outputs)
+          'heat' [W]: `Q_tot [W]` = `Q_rev [W]` + `Q_irr [W]`
+    """
+
+    A: FloatArray
+    B: FloatArray
+    b: FloatArray
+    names: tuple[str, ...]
+    inputs: tuple[str, ...]
+    known: tuple[str, ...]
+    outputs: tuple[str, ...]
+    units: tuple[str | None, ...]
+    equations: tuple[str, ...]
+
+    def __init__(
+        self,
+        B: Numbers,
+        A: Numbers | None = None,
+        b: Numbers | None = None,
+        *,
+        names: Names | None = None,
+        inputs: Names | None = None,
+        outputs: Names | None = None,
+        known: Names = (),
+        units: Names | None = None,
+    ):
+        given = Coefficients.given(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
+        check(given)
+        texts = tuple(map(given.text, range(len(given.names))))
+        vars(self).update(vars(given), units=_units(given, units), equations=texts)
+        self.__setstate__(vars(self))
+
+    @classmethod
+    def from_equations(
+        cls, equations: str | Names | Mapping[str, Any], *, inputs: Names = (), outputs: Names, known: Names = ()
+    ) -> LinearConstraint:
+        """Read balances from text (see `parse_equation`).
+
+        Args:
+            equations: One text, a list of texts, each its own name, or a mapping of names to texts.
+            inputs: Names of the network's inputs.
+            outputs: Names of the outputs.
+            known: Names of columns that enter balances but not the network.
+        Example:
+            >>> balances = LinearConstraint.from_equations({"mass": "feed + 1 = top + bottom"}, inputs=["feed"],
+            ...                                            outputs=["top", "bottom"])
+            >>> balances.A, balances.B, balances.b
+            (array([[1.]]), array([[-1., -1.]]), array([-1.]))
+        """
+        read, texts = read_equations(equations, inputs=inputs, outputs=outputs, known=known)
+        constraint = cls(**vars(read))
+        vars(constraint).update(equations=texts)
+        return constraint
+
+    @property
+    def n_balances(self) -> int:
+        """Number of balances `m`."""
+        return len(self.names)
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of network inputs, without known columns."""
+        return len(self.inputs)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of `A`: inputs, then known."""
+        return self.inputs + self.known
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of `A`."""
+        return len(self.columns)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs `n_y`."""
+        return len(self.outputs)
+
+    def target(self, X: Numbers) -> FloatArray:
+        """What `B y` should be, `t = b − A x`, shape `(..., m)`.
+
+        Args:
+            X: Inputs, then known columns, shape `(..., n_columns)`. A missing value (NaN) makes only those balances
+                NaN which it enters; the same holds for `residual` and `magnitude`.
+        Example:
+            >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).target([[1.0], [2.0]])
+            array([[2.5],
+                   [4.5]])
+        """
+        return self.b - _combined(self.A, rows_of("X", X, self.columns))
+
+    def residual(self, X: Numbers, Y: Numbers) -> FloatArray:
+        """By how much rows of data miss each balance, shape `(..., m)`::
+
+            z = A x + B y − b        (Z1)
+
+        Args:
+            X: Inputs, then known columns, shape `(..., n_columns)`.
+            Y: Outputs, shape `(..., n_outputs)`; leading axes broadcast against those of X.
+        Example:
+            >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).residual([1.0], [2.75])
+            array([0.25])
+        """
+        x, y = self._data(X, Y)
+        return _combined(self.A, x) + _combined(self.B, y) - self.b  # Z1
+
+    def magnitude(self, X: Numbers, Y: Numbers) -> FloatArray:
+        """Size of the terms of each balance, `Σ_j |A_kj x_j| + Σ_j |B_kj y_j| + |b_k|`, shape `(..., m)`.
+
+        Rounding errors of `residual` are measured against it.
+
+        Example:
+            >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).magnitude([1.0], [2.75])
+            array([5.25])
+        """
+        x, y = self._data(X, Y)
+        return _combined(np.abs(self.A), np.abs(x)) + _combined(np.abs(self.B), np.abs(y)) + np.abs(self.b)
+
+    def scale(self, output_std: Numbers) -> FloatArray:
+        """Spread of each balance if its outputs varied independently, shape `(m,)`::
+
+            c_k = sqrt(Σ_j B_kj² s_j²)        (Z2)
+
+        Where all outputs of a balance are constant, `s_j = 1` is taken, so that `c_k > 0`.
+
+        Args:
+            output_std: Standard deviations `s` of the outputs, shape `(n_outputs,)`.
+        Example:
+            >>> LinearConstraint([[3, 4, 0], [0, 0, 2]]).scale([1.0, 1.0, 0.0])
+            array([5., 2.])
+        """
+        s = rows_of("output_std", output_std, self.outputs)
+        rule = "output_std must hold one finite standard deviation ≥ 0 per output"
+        if s.ndim != 1:
+            raise ConstraintError(f"{rule}, but got shape {s.shape}. Give shape ({self.n_outputs},).")
+        for name, value in zip(self.outputs, s, strict=True):
+            if not 0 <= value < np.inf:
+                raise ConstraintError(f"{rule}, but got {value} for {name!r}. Correct it.")
+        c = np.hypot.reduce(self.B * s, axis=1)  # Z2, without overflow
+        return np.where(c > 0, c, np.hypot.reduce(self.B, axis=1))
+
+    def blocks(self, uncertain_inputs: Numbers | None = None) -> tuple[tuple[int, ...], ...]:
+        """Group balances that share an output, directly or through others; groups can be solved one by one.
+
+        Args:
+            uncertain_inputs: Mask of shape `(n_columns,)`; a marked column joins its balances like an output does.
+        Returns: Row numbers of each group, in order of their first row.
+        Example:
+            >>> LinearConstraint([[1, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]]).blocks()
+            ((0, 2), (1,))
+        """
+        mask = np.zeros(self.n_columns, bool) if uncertain_inputs is None else np.asarray(uncertain_inputs)
+        if mask.dtype != bool or mask.shape != (self.n_columns,):
+            rule = f"uncertain_inputs must be {self.n_columns} booleans, one for each of {quoted_list(self.columns)}"
+            raise ConstraintError(f"{rule}, but got {reprlib.repr(uncertain_inputs)}. Give a mask over these columns.")
+        return connected_rows(np.hstack([self.B, self.A[:, mask]]) != 0)
+
+    def without(self, name: str) -> LinearConstraint:
+        """Return the constraint lacking one balance.
+
+        Example:
+            >>> LinearConstraint([[1, 1, 0], [0, 1, 1]], names=["left", "right"]).without("left").names
+            ('right',)
+        """
+        row = self.index(name)
+        if self.n_balances == 1:
+            rule = f"without() must leave at least one balance, but got {name!r}, the only one"
+            raise ConstraintError(f"{rule}. Use None for no constraint.")
+        kept = [k for k in range(self.n_balances) if k != row]
+        state = {field: vars(self)[field][kept] for field in ("A", "B", "b")}
+        state |= {field: tuple(vars(self)[field][k] for k in kept) for field in ("names", "units", "equations")}
+        smaller = object.__new__(LinearConstraint)
+        smaller.__setstate__(vars(self) | state)
+        return smaller
+
+    def index(self, name: str) -> int:
+        """Row number of a balance.
+
+        Example:
+            >>> LinearConstraint([[1, 1, 0], [0, 1, 1]], names=["left", "right"]).index("right")
+            1
+        """
+        if name not in self.names:
+            advice = did_you_mean(str(name), self.names)
+            raise ConstraintError(f"name must be the name of a balance, but got {name!r}. {advice}")
+        return self.names.index(name)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        # Pickling and copying lose the read-only flag.
+        for array in (self.A, self.B, self.b):
+            array.setflags(write=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, LinearConstraint) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        balances = f"{self.n_balances} balance{'s' if self.n_balances > 1 else ''}"
+        head = f"{balances}, {self.n_inputs} inputs, {len(self.known)} known, {self.n_outputs} outputs"
+        rows = [self._line(k) for k in range(min(self.n_balances, 20))]
+        rows += [f"... and {self.n_balances - 20} more"] if self.n_balances > 20 else []
+        return "\n  ".join([f"LinearConstraint({head})", *rows])
+
+    def _key(self) -> tuple:
+        numbers = (self.A.tobytes(), self.B.tobytes(), self.b.tobytes())
+        return (*numbers, self.names, self.inputs, self.known, self.outputs, self.units)
+
+    def _line(self, row: int) -> str:
+        name, unit, text = self.names[row], self.units[row], self.equations[row]
+        label = ("" if name == text else repr(name)) + (f" [{unit}]" if unit else "")
+        return f"{label}: {text}".removeprefix(": ").lstrip()
+
+    def _data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
+        x, y = rows_of("X", X, self.columns), rows_of("Y", Y, self.outputs)
+        try:
+            np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
+        except ValueError:
+            got = f"shapes {x.shape} and {y.shape}"
+            raise ConstraintError(f"X and Y must have the same rows, but got {got}. Give one row each.") from None
+        return x, y
+
+
+def connected_rows(pattern: NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
+    """Group rows of a mask that share a marked column, directly or through other rows.
+
+    Args:
+        pattern: Mask, shape `(m, n)`.
+    Returns: Row numbers of each group, in order of their first row.
+    Example:
+        >>> connected_rows(np.array([[True, False], [False, True], [True, False]]))
+        ((0, 2), (1,))
+    """
+    marked = csr_array(pattern, dtype=np.intp)
+    count, label = connected_components(marked @ marked.T, directed=False)
+    return tuple(tuple(np.flatnonzero(label == k).tolist()) for k in range(count))
+
+
+def _units(balances: Coefficients, units: Names | None) -> tuple[str | None, ...]:
+    if units is None:
+        return tuple(map(balances.unit, range(len(balances.names))))
+    given = (units,) if isinstance(units, str) else tuple(units)
+    if len(given) != len(balances.names) or not all(isinstance(unit, str | None) for unit in given):
+        rule = f"units must hold one text or None for each of {quoted_list(balances.names)}"
+        raise ConstraintError(f"{rule}, but got {units!r}. Leave units out to read them from column names.")
+    return given
+
+
+def _combined(coefficients: FloatArray, values: FloatArray) -> FloatArray:
+    """Linear combinations `M z` of the last axis; a z_j that is not finite spoils only the rows it enters."""
+    missing = ~np.isfinite(values)
+    if not missing.any():
+        return values @ coefficients.T
+    total = np.where(missing, 0.0, values) @ coefficients.T
+    return np.where(missing.astype(float) @ (coefficients != 0).T > 0, np.nan, total)

@@ -1,6 +1,0 @@
-"""Every method on the same rows: trials that are kept, their summary, and the page and figures that tell of it."""
-
-from equipoise.comparison.document import page
-from equipoise.comparison.running import Comparison, compare, write_results
-
-__all__ = ["Comparison", "compare", "page", "write_results"]

@@ -1,0 +1,78 @@
+"""Rows to train on, and rows held out that decide when to stop."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from equipoise.data.intake import LEAST_MEASURED
+from equipoise.data.passes import Array, Positions, Table, pieces
+
+RARE = 10  # rows: an output that is measured in fewer is not held out
+MOST_STREAMED = 100_000  # rows held out of a table that stays in its file: these are in memory
+
+
+def random_split(Y: Table, fraction: float, seed: int, most: int | None = None) -> tuple[Positions, Positions]:
+    """Rows to train on and rows held out; a row that is empty or has a rarely measured output is not held out.
+
+    Args:
+        Y: Outputs, NaN where not measured, shape `(n, n_y)`.
+        fraction: Share of the rows that may be held out which is.
+        seed: The same seed holds out the same rows.
+        most: Number of rows that are held out at most.
+    Example:
+        >>> trained, held_out = random_split(np.ones((20, 1)), 0.1, seed=0)
+        >>> len(trained), len(held_out)
+        (18, 2)
+    """
+    rare = _counts(Y) < min(RARE, len(Y))
+    eligible = np.flatnonzero(np.concatenate([_may_be_held_out(y, rare) for (y,) in pieces(Y)]))
+    n_held_out = int(fraction * len(eligible))
+    n_held_out = n_held_out if most is None else min(n_held_out, most)
+    held_out = np.sort(np.random.default_rng(seed).permutation(eligible)[:n_held_out])
+    return _others(held_out, len(Y)), held_out
+
+
+def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
+    """Rows to train on and rows held out, of `n` rows, from the positions of the latter.
+
+    Example:
+        >>> given_split([4, 1], 5)
+        (array([0, 2, 3]), array([1, 4]))
+    """
+    chosen = np.unique(np.asarray(held_out))
+    whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
+    if len(chosen) and not (whole and chosen[0] >= 0 and chosen[-1] < n and len(chosen) <= n - LEAST_MEASURED):
+        raise ValueError(
+            f"held_out must hold positions of rows, 0 to {n - 1}, and leave {LEAST_MEASURED} rows at least to train "
+            f"on, but got {held_out!r}."
+        )
+    chosen = chosen.astype(np.intp)
+    return _others(chosen, n), chosen
+
+
+def check_measured(Y: Table, outputs: Sequence[str], rows: Positions | None = None) -> None:
+    """Raise unless the rows of Y, shape `(n, n_y)`, that are trained on have something of every output."""
+    for name, n_measured in zip(outputs, _counts(Y, rows), strict=True):
+        if n_measured < LEAST_MEASURED:
+            raise ValueError(
+                f"Every output must be measured in {LEAST_MEASURED} rows at least that are trained on, but got "
+                f"{n_measured} for {name!r}. Drop it, or add rows that have it."
+            )
+
+
+def _counts(Y: Table, rows: Positions | None = None) -> NDArray[np.int64]:
+    """In how many rows each output is measured, shape `(n_y,)`."""
+    return np.sum([(~np.isnan(y)).sum(0) for (y,) in pieces(Y, rows=rows)], axis=0)
+
+
+def _may_be_held_out(Y: Array, rare: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    measured = ~np.isnan(Y)
+    return np.any(measured, axis=1) & ~np.any(measured & rare, axis=1)
+
+
+def _others(chosen: Positions, n: int) -> Positions:
+    """The rest of `n` positions, ascending."""
+    rest = np.ones(n, dtype=bool)
+    rest[chosen] = False
+    return np.flatnonzero(rest)

@@ -1,0 +1,144 @@
+"""Rows that stay in their files and become standardized batches when they are asked for.
+
+Training needs of its rows no more than their number and some of them at a time, so a table need not be in memory. The
+order of an epoch is a permutation of all rows, as in memory: what is held is 8 bytes a row for it, 8 for the positions
+of the rows that are trained on, and one batch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from equipoise.data.passes import PIECE, Array, Positions, Table, pieces, taken
+from equipoise.data.scaling import Standardizer
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of data in standardized units.
+
+    Args:
+        x: Network inputs, shape `(n, n_x)`.
+        y: Outputs, NaN where not measured, shape `(n, n_y)`.
+        target: `t'`, shape `(n, m)`; None without balances.
+        sensor_var: Sensor variances that differ per row, shape `(n, n_y)`.
+    """
+
+    x: Float[Tensor, "n n_x"]
+    y: Float[Tensor, "n n_y"]
+    target: Float[Tensor, "n m"] | None = None
+    sensor_var: Float[Tensor, "n n_y"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every output is measured."""
+        return bool(self.y.isfinite().all())
+
+    @property
+    def measured(self) -> Bool[Tensor, "n n_y"] | None:
+        """Where outputs are measured; None if all are."""
+        return None if self.complete else ~self.y.isnan()
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.x.device
+
+    def take(self, index: Tensor | slice) -> "Rows":
+        taken = Rows(*(None if part is None else part[index] for part in self.parts()))  # type: ignore[arg-type]
+        if vars(self).get("complete"):  # nothing to look for in each batch
+            vars(taken)["complete"] = True
+        return taken
+
+    def to(self, device: torch.device | str) -> "Rows":
+        return Rows(*(None if part is None else part.to(device) for part in self.parts()))  # type: ignore[arg-type]
+
+    def pieces(self) -> Iterator["Rows"]:
+        """All rows in their order, at most `PIECE` at a time."""
+        return (self.take(slice(start, start + PIECE)) for start in range(0, len(self), PIECE))
+
+    def parts(self) -> list[Tensor | None]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedRows:
+    """Rows with the face of `Rows`, read and standardized batch by batch.
+
+    Args:
+        X: Inputs, then known columns, in the user's units, shape `(N, n_x + n_known)`.
+        Y: Outputs, NaN where not measured, shape `(N, n_y)`.
+        standardizer: To standardized units.
+        positions: Which of the N rows these are, ascending, shape `(n,)`.
+        sensor_std: Standard deviations of the sensors that differ per row, shape `(N, n_y)`.
+        device: Where batches go.
+
+    Example:
+        >>> X, Y = np.arange(6.0).reshape(6, 1), np.arange(6.0).reshape(6, 1)
+        >>> rows = StreamedRows(X, Y, Standardizer.fit(X, Y), np.array([0, 2, 5]))
+        >>> rows.standardizer.outputs_to_user(rows.take(torch.tensor([2, 0])).y.numpy())
+        array([[5.],
+               [0.]])
+    """
+
+    X: Table
+    Y: Table
+    standardizer: Standardizer
+    positions: Positions
+    sensor_std: Table | None = None
+    device: torch.device | str = "cpu"
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every output is measured."""
+        return not any(np.isnan(y).any() for (y,) in pieces(self.Y, rows=self.positions))
+
+    def take(self, index: Tensor | slice) -> Rows:
+        """These rows in memory, in standardized units and in the order of `index`."""
+        chosen = self.positions[index.cpu().numpy() if isinstance(index, Tensor) else index]
+        per_row = None if self.sensor_std is None else taken(self.sensor_std, chosen)
+        rows = standardized(self.standardizer, taken(self.X, chosen), taken(self.Y, chosen), per_row).to(self.device)
+        if self.complete:
+            vars(rows)["complete"] = True
+        return rows
+
+    def pieces(self) -> Iterator[Rows]:
+        """All rows in their order, at most `PIECE` at a time."""
+        return (self.take(slice(start, start + PIECE)) for start in range(0, len(self), PIECE))
+
+
+AnyRows = Rows | StreamedRows
+
+
+def standardized(standardizer: Standardizer, X: Array, Y: Array, sensor_std: Array | None = None) -> Rows:
+    """Rows of data in standardized units: inputs in single precision, all else in double.
+
+    Args:
+        standardizer: To standardized units.
+        X, Y: Inputs, then known columns, and outputs.
+        sensor_std: Standard deviations of the sensors where they differ per row, shape `(n, n_y)`.
+    """
+    s = standardizer
+    return Rows(
+        torch.as_tensor(s.inputs(X), dtype=torch.float32),
+        torch.as_tensor(s.outputs(Y)),
+        None if s.constraint is None else torch.as_tensor(s.target(X)),
+        None if sensor_std is None else torch.as_tensor((sensor_std / s.y_std) ** 2),
+    )
+
+
+def mean_sensor_var(rows: AnyRows) -> Tensor | None:
+    """Mean of the sensor variances that differ per row, shape `(n_y,)`; None if they do not."""
+    sums = [part.sensor_var.sum(0) for part in rows.pieces() if part.sensor_var is not None]
+    return torch.stack(sums).sum(0) / len(rows) if sums else None

@@ -1,0 +1,117 @@
+"""A fitted model as one torch program: x to mean and standard deviation over stored draws, balances included.
+
+It runs wherever torch is, without this library::
+
+    names = {"equipoise.json": ""}                                  # filled by torch
+    program = torch.export.load("cell.pt2", extra_files=names).module()
+    mean, std = program(x)
+
+`x` is `(n, n_columns)` of float64 in the user's units: the network's inputs, then known columns, as listed in the extra
+file `equipoise.json`; n may be any number, but memory grows with n × draws, so large tables are better given in pieces.
+`mean` and `std` are `(n, n_y)`, of the true values, in the user's units. Other than a model file, a `.pt2` is a
+program: open only those that you trust.
+"""
+
+import copy
+import io
+import json
+import math
+import numbers
+import os
+from dataclasses import fields
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from equipoise.artifact import ArtifactError, check_fitted, description_of, write
+from equipoise.data import Standardizer
+from equipoise.estimator import ConstrainedBNNRegressor
+from equipoise.network import DRAW_BLOCK, ConstrainedBNN, PosteriorDraws, derived_seed
+
+EXTRA_FILE = "equipoise.json"
+
+
+def export(model: ConstrainedBNNRegressor, path: str | os.PathLike, n_draws: int = 50) -> None:
+    """Write a fitted model as a program that needs nothing but torch.
+
+    Args:
+        model: Fitted.
+        path: The file, usually called `….pt2`; replaced whole if it is there.
+        n_draws: Posterior draws to store: the first of those that `predict` averages over.
+    """
+    check_fitted(model)
+    if not (isinstance(n_draws, numbers.Integral) and int(n_draws) >= 1):
+        raise ArtifactError(f"n_draws must be a whole number of at least 1, but got {n_draws!r}.")
+    seed = derived_seed(model.seed_, 7)  # that of predict_distribution
+    module = MeanAndStd(model.model_, model.standardizer_, seed, int(n_draws))
+    example = torch.zeros(3, module.n_columns, dtype=torch.float64)  # one row would be taken for a fact about all calls
+    any_rows = ({0: torch.export.Dim("n_rows", min=0)},)
+    program, buffer = torch.export.export(module, (example,), dynamic_shapes=any_rows), io.BytesIO()
+    torch.export.save(program, buffer, extra_files={EXTRA_FILE: _explanation(model, int(n_draws))})
+    write(path, lambda file: file.write(buffer.getvalue()))
+
+
+class MeanAndStd(nn.Module):
+    """Mean and standard deviation of the true values over stored draws, from and to the user's units (P2).
+
+    Args:
+        model: Fitted, in standardized units; it is copied.
+        standardizer: Its translation to the user's units.
+        seed: Which draws.
+        n_draws: How many.
+    """
+
+    x_mean: Tensor
+    x_std: Tensor
+    y_mean: Tensor
+    y_std: Tensor
+    A: Tensor
+    b: Tensor
+    B_mean: Tensor
+    row_scale: Tensor
+
+    def __init__(self, model: ConstrainedBNN, standardizer: Standardizer, seed: int, n_draws: int):
+        super().__init__()
+        self.model = copy.deepcopy(model).cpu().eval().requires_grad_(False)
+        for name, values in _first_draws(self.model, seed, n_draws).items():
+            self.register_buffer(name, values)
+        self.drawn = tuple(self._buffers)
+        for name in ("x_mean", "x_std", "y_mean", "y_std"):
+            self.register_buffer(name, torch.tensor(getattr(standardizer, name)))
+        balances = standardizer.constraint
+        self.n_columns = len(self.x_mean) if balances is None else balances.n_columns
+        if balances is not None:
+            parts = {"A": balances.A, "b": balances.b, "B_mean": balances.B @ standardizer.y_mean}
+            for name, values in (parts | {"row_scale": standardizer.row_scale}).items():
+                self.register_buffer(name, torch.tensor(values))
+
+    def forward(self, x: Float[Tensor, "n n_columns"]) -> tuple[Float[Tensor, "n n_y"], Float[Tensor, "n n_y"]]:
+        draws = PosteriorDraws(**{name: getattr(self, name) for name in self.drawn})
+        standardized = (x[:, : len(self.x_mean)] - self.x_mean) / self.x_std
+        gaussian = self.model.at(draws, standardized.to(draws.weights.dtype), self._target(x))
+        mean = gaussian.mean.mean(0)
+        var = gaussian.var.mean(0) + (gaussian.mean - mean).square().mean(0)  # P2
+        return self.y_mean + self.y_std * mean, self.y_std * var.sqrt()
+
+    def _target(self, x: Tensor) -> Tensor | None:
+        """`t'` (Z3)."""
+        if self.model.conditioning is None:
+            return None
+        return (self.b - x @ self.A.mT - self.B_mean) / self.row_scale
+
+
+@torch.no_grad()
+def _first_draws(model: ConstrainedBNN, seed: int, n_draws: int) -> dict[str, Tensor]:
+    """The fields of `PosteriorDraws` that the model has, n_draws on axis 0."""
+    blocks = [model.draw(seed, block) for block in range(math.ceil(n_draws / DRAW_BLOCK))]
+    parts = {field.name: [getattr(block, field.name) for block in blocks] for field in fields(PosteriorDraws)}
+    return {name: torch.cat(part)[:n_draws].clone() for name, part in parts.items() if part[0] is not None}
+
+
+def _explanation(model: ConstrainedBNNRegressor, n_draws: int) -> str:
+    """What goes in and what comes out, for those who have the program only."""
+    description = description_of(model)
+    columns = description.columns.model_dump(include={"inputs", "known", "outputs", "units"})
+    balances = [balance.model_dump() for balance in description.balances]
+    return json.dumps({"n_draws": n_draws, **columns, "balances": balances, "versions": description.versions}, indent=1)

@@ -1,0 +1,23 @@
+from .conditioned_moments import BlockUpdate as BlockUpdate, DisjointUpdate as DisjointUpdate
+from .conditioning import ConditioningLayer as ConditioningLayer, condition as condition
+from .distributions import (
+    ConditionedGaussian as ConditionedGaussian,
+    DiagonalGaussian as DiagonalGaussian,
+    normal_log_prob as normal_log_prob,
+)
+from .factors import LARGEST_INVERSE as LARGEST_INVERSE
+from .operator import LOG_2PI as LOG_2PI, BalanceOperator as BalanceOperator, Factor as Factor
+from .randomness import (
+    SCHEME as SCHEME,
+    BatchGenerator as BatchGenerator,
+    paired_normals as paired_normals,
+    random_keys as random_keys,
+)
+from .subspace import exact_directions as exact_directions, log_volume as log_volume
+from .tolerance import (
+    GaussianOffset as GaussianOffset,
+    LogNormalVariance as LogNormalVariance,
+    TolerancePrior as TolerancePrior,
+    log_normal_moments as log_normal_moments,
+    tolerance_posterior as tolerance_posterior,
+)

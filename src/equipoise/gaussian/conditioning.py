@@ -1,0 +1,210 @@
+"""Conditioning: a Gaussian and balances in, a Gaussian out; as a function and as a layer for any torch model."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from equipoise.balances import LinearConstraint
+from equipoise.gaussian.conditioned_moments import UpdatedGaussian
+from equipoise.gaussian.distributions import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian.layout import block_layout
+from equipoise.gaussian.operator import BalanceOperator
+from equipoise.gaussian.shapes import batch_shape, common_shape
+from equipoise.gaussian.tolerance import GaussianOffset, LogNormalVariance, Tolerance, tolerance_posterior
+
+
+def condition(
+    gaussian: DiagonalGaussian,
+    B: Float[Tensor, "... m n_y"] | BalanceOperator,
+    target: Float[Tensor, "... m"],
+    tol_var: Float[Tensor, "... m"] | float = 0.0,
+    *,
+    A: Float[Tensor, "... m n_x"] | None = None,
+    input_var: Float[Tensor, "... n_x"] | None = None,
+    rounding: Float[Tensor, "... m"] | None = None,
+) -> ConditionedGaussian:
+    """Condition a diagonal Gaussian on noisy linear observations of itself.
+
+    For `y ~ N(μ, diag(v))` and `t = B y + ε`, `ε ~ N(0, diag(r))`::
+
+        S   = B diag(v) Bᵀ + diag(r)                   (C1)
+        K   = diag(v) Bᵀ S⁻¹                           (C2)
+        μ_C = μ + K (t − B μ)                          (C3)
+        Σ_C = diag(v) − K S Kᵀ                         (C4)
+
+    Inputs known only to within `input_var` enter as hidden outputs `δx ~ N(0, diag(input_var))` with coefficients
+    `A`, which adds `A diag(input_var) Aᵀ` to `S` (C5). The network mean's own dependence on x is neglected.
+
+    Args:
+        gaussian: `N(μ, diag(v))`, any leading batch shape, event `(n_y,)`.
+        B: Coefficients, shared `(m, n_y)` or per row `(..., m, n_y)`.
+        target: `t = b − A x`, shape `(..., m)`.
+        tol_var: Tolerance variances `r ≥ 0`; 0 makes a balance exact.
+        A: Input coefficients; needed with `input_var` only.
+        input_var: Variances of the inputs, 0 for those known exactly.
+        rounding: Largest residual of an exact balance that `log_prob` takes for rounding.
+    Returns:
+        A `ConditionedGaussian`. The algebra runs in float64; results have the dtype of `gaussian.mean`.
+
+    Example:
+        Three equal parts must sum to 1; the mean starts at a sum of 3.
+
+        >>> g = DiagonalGaussian(torch.ones(3), torch.ones(3))
+        >>> c = condition(g, torch.ones(1, 3), torch.tensor([1.0]))
+        >>> c.mean, c.var
+        (tensor([0.3333, 0.3333, 0.3333]), tensor([0.6667, 0.6667, 0.6667]))
+    """
+    dtype, work = gaussian.mean.dtype, _work_dtype(gaussian.mean)
+    _check_shapes(gaussian, B.B if isinstance(B, BalanceOperator) else B, target)
+    operator = B if isinstance(B, BalanceOperator) else BalanceOperator(B.to(work))
+    prior, target, tol_var, n_hidden = gaussian.to(work), target.to(work), _variances(tol_var, target, work), 0
+    if input_var is not None:
+        if A is None:
+            raise ValueError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
+        n_hidden = A.shape[-1]
+        prior, operator = _with_hidden_inputs(prior, operator.B, A.to(work), input_var.to(work))
+    return UpdatedGaussian(prior, operator, target, tol_var, n_hidden, dtype, rounding)
+
+
+def _variances(tol_var: Tensor | float, target: Tensor, work: torch.dtype) -> Tensor:
+    tol_var = torch.as_tensor(tol_var, dtype=work, device=target.device)
+    tol_var = tol_var.expand(target.shape[-1:]) if tol_var.ndim == 0 else tol_var
+    if tol_var.is_meta or torch.compiler.is_compiling() or tol_var.numel() == 0:
+        return tol_var
+    if (least := tol_var.detach().min().item()) < 0:
+        raise ValueError(f"tol_var holds variances, which must be ≥ 0, but got {least}.")
+    return tol_var
+
+
+def _check_shapes(gaussian: DiagonalGaussian, B: Tensor, target: Tensor) -> None:
+    if B.ndim < 2 or B.shape[-1] != gaussian.mean.shape[-1] or target.shape[-1:] != B.shape[-2:-1]:
+        got = f"mean {tuple(gaussian.mean.shape)}, B {tuple(B.shape)} and target {tuple(target.shape)}"
+        raise ValueError(f"mean (..., n_y), B (..., m, n_y) and target (..., m) must fit together, but got {got}.")
+
+
+def _work_dtype(like: Tensor) -> torch.dtype:
+    return torch.float32 if like.is_mps else torch.float64  # Apple's GPU has no float64
+
+
+def _with_hidden_inputs(
+    gaussian: DiagonalGaussian, B: Tensor, A: Tensor, input_var: Tensor
+) -> tuple[DiagonalGaussian, BalanceOperator]:
+    """C5: append δx with mean 0 to the outputs."""
+    mean, var = gaussian.mean, gaussian.var
+    shape = batch_shape(mean, input_var)
+    input_var = input_var.expand(*shape, input_var.shape[-1])
+    mean = torch.cat([mean.expand(*shape, mean.shape[-1]), torch.zeros_like(input_var)], -1)
+    var = torch.cat([var.expand(*shape, var.shape[-1]), input_var], -1)
+    uncertain = (input_var.reshape(-1, input_var.shape[-1]) > 0).any(0)
+    lead = common_shape(A.shape[:-2], B.shape[:-2])
+    coefficients = torch.cat([B.expand(*lead, *B.shape[-2:]), (A * uncertain).expand(*lead, *A.shape[-2:])], -1)
+    return DiagonalGaussian(mean, var), BalanceOperator(coefficients)
+
+
+class ConditioningLayer(nn.Module):
+    """Conditioning as the last layer of *any* torch model that gives a mean and a variance.
+
+    Args:
+        constraint: The balances `A x + B y = b`, in the units of the model's outputs.
+        tolerance: How far each balance may be missed: `None` learns it (default prior on the relative tolerance),
+            `0` is exact, a positive number is a fixed standard deviation in the balance's own unit, a
+            `TolerancePrior` is learned from that prior; or a mapping from balance names to any of these. A ready
+            `LogNormalVariance` of relative tolerances is taken as it is.
+        output_std: Standard deviations of the outputs, `(n_y,)`: what a *relative* tolerance is relative to.
+            Ones by default.
+        offset: Learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have one.
+
+    Example:
+        >>> import equipoise as eq
+        >>> balance = eq.LinearConstraint.from_equations("total = a + b", outputs=["total", "a", "b"])
+        >>> layer = eq.ConditioningLayer(balance, tolerance=0)
+        >>> layer(torch.tensor([4.0, 1.0, 2.0]), torch.ones(3)).mean.detach()
+        tensor([3.6667, 1.3333, 2.3333])
+    """
+
+    def __init__(
+        self,
+        constraint: LinearConstraint,
+        tolerance: Tolerance | LogNormalVariance = None,
+        *,
+        output_std=None,
+        offset: bool | Tensor = False,
+    ):
+        super().__init__()
+        self.names = constraint.names
+        self.needs_inputs = bool((constraint.A != 0).any())
+        self.row_scale: Tensor
+        self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint))))
+        for name in ("A", "B", "b"):
+            values = torch.as_tensor(getattr(constraint, name).copy())
+            self.register_buffer(name, values / (self.row_scale.unsqueeze(-1) if values.ndim == 2 else self.row_scale))
+        self.A: Tensor
+        self.B: Tensor
+        self.b: Tensor
+        if not isinstance(tolerance, LogNormalVariance):
+            tolerance = tolerance_posterior(tolerance, constraint.names, self.row_scale)
+        self.tolerance = tolerance
+        mask = offset if isinstance(offset, Tensor) else torch.full((constraint.n_balances,), bool(offset))
+        self.offset = GaussianOffset(constraint.n_balances, mask) if bool(mask.any()) else None
+        self.layout = block_layout(self.B)
+        self.coupled = any(group.rows.shape[-1] > 1 for group in self.layout)
+
+    def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
+        """`t = b − A x`, rows divided by their scale."""
+        if x is None:
+            if self.needs_inputs:
+                raise ValueError("These balances involve inputs, but got x=None. Pass the inputs as x.")
+            return self.b
+        return self.b - x.to(self.A.dtype) @ self.A.mT
+
+    def forward(
+        self,
+        mean: Float[Tensor, "... n_y"],
+        var: Float[Tensor, "... n_y"],
+        x: Float[Tensor, "... n_x"] | None = None,
+        generator: torch.Generator | None = None,
+        input_var: Float[Tensor, "... n_x"] | None = None,
+    ) -> ConditionedGaussian:
+        """Condition `N(mean, diag(var))` on the balances at inputs `x` (C1–C4).
+
+        In training mode each row draws its own tolerance from the posterior; in evaluation mode the posterior's
+        median `exp(E[ρ])` is used, so that the layer is deterministic. `input_var` makes the inputs uncertain (C5).
+        """
+        target = self.target(x)
+        if mean.shape[-1] != self.B.shape[-1]:
+            raise ValueError(
+                f"mean must have one entry per output of the balances ({self.B.shape[-1]}) on its last axis, "
+                f"but got shape {tuple(mean.shape)}."
+            )
+        shape = mean.shape[:-1] if self.training else ()
+        tol_var = self.tolerance.draw(shape, generator) if self.training else self.tolerance.median()
+        if self.offset is not None:
+            target = target + (self.offset.draw(shape, generator) if self.training else self.offset.loc)
+        if input_var is not None:
+            B = self.B.to(_work_dtype(mean))
+            return condition(DiagonalGaussian(mean, var), B, target, tol_var, A=self.A, input_var=input_var)
+        return self.condition(DiagonalGaussian(mean, var), target, tol_var)
+
+    def condition(
+        self,
+        gaussian: DiagonalGaussian,
+        target: Float[Tensor, "... m"],
+        tol_var: Float[Tensor, "... m"],
+        rounding: Float[Tensor, " m"] | None = None,
+    ) -> ConditionedGaussian:
+        """Condition on given targets and tolerances, both in units of the rows' scales."""
+        return condition(gaussian, self.operator(_work_dtype(gaussian.mean)), target, tol_var, rounding=rounding)
+
+    def operator(self, dtype: torch.dtype) -> BalanceOperator:
+        """`B` of the scaled rows."""
+        return BalanceOperator(self.B.to(dtype), self.layout)
+
+    def kl(self) -> Float[Tensor, ""]:
+        """`KL(q(ρ) ‖ p(ρ))` plus that of the offsets, in nats: add it once per data set to the loss (K2, K3)."""
+        kl = self.tolerance.kl_terms().sum()
+        return kl if self.offset is None else kl + self.offset.kl_terms().sum()
+
+
+def _ones_or(output_std, constraint: LinearConstraint):
+    return np.ones(constraint.n_outputs) if output_std is None else np.asarray(output_std, dtype=float)

@@ -1,0 +1,163 @@
+"""Where the connected blocks of `B` stand, and all blocks of one size as a batch.
+
+Balances that share no output, directly or through others, belong to different blocks. Blocks are found once; all
+blocks of one size, padded to one width, take part in the same matrix products.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from equipoise.balances import connected_rows
+from equipoise.gaussian.pairs import Pairs
+from equipoise.gaussian.shapes import batch_shape
+
+PRODUCTS = 2**20  # numbers that products of coefficients may take, in a block
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """Where all blocks of one size `k` stand in `B`, padded to one width `J` so that they form a batch."""
+
+    rows: Int[Tensor, "n_blocks k"]
+    columns: Int[Tensor, "n_blocks J"] | None  # None: one block over all rows and outputs, in order
+    real: Float[Tensor, "n_blocks J"] | None  # 0 at padding
+    pairs: Pairs | None  # where few balances share an output
+    n_columns: int
+    ordered: bool  # the rows of all balances, in their own order, are exactly those of this group
+
+    def gather(self, B: Tensor) -> "BlockGroup":
+        if self.columns is None:
+            return BlockGroup(self, B.unsqueeze(-3))
+        rows, columns, real = (part.to(B.device) for part in (self.rows, self.columns, self.real))  # type: ignore
+        return BlockGroup(self, B[..., rows.unsqueeze(-1), columns.unsqueeze(-2)] * real.to(B.dtype).unsqueeze(-2))
+
+
+def block_layout(B: Float[Tensor, "... m n_y"]) -> list[BlockLayout]:
+    """Partition balances into connected blocks (no output shared between two of them), grouped by size."""
+    pattern = (B.detach() != 0).reshape(-1, *B.shape[-2:]).any(0).cpu().numpy()
+    blocks = connected_rows(pattern)
+    if len(blocks) == 1:
+        return [
+            BlockLayout(torch.arange(B.shape[-2]).unsqueeze(0), None, None, Pairs.of(pattern[None]), B.shape[-1], True)
+        ]
+    sizes = sorted({len(block) for block in blocks})
+    return [_layout([block for block in blocks if len(block) == size], pattern) for size in sizes]
+
+
+def _layout(blocks: list[tuple[int, ...]], pattern: np.ndarray) -> BlockLayout:
+    columns = [np.flatnonzero(pattern[list(block)].any(0)) for block in blocks]
+    width = max(len(c) for c in columns)
+    padded = np.stack([np.pad(c, (0, width - len(c))) for c in columns])
+    real = np.stack([np.arange(width) < len(c) for c in columns])
+    rows = np.asarray(blocks)
+    pairs = Pairs.of(pattern[rows[:, :, None], padded[:, None]] & real[:, None])
+    ordered = rows.ravel().tolist() == list(range(len(pattern)))
+    where = torch.as_tensor(rows), torch.as_tensor(padded), torch.as_tensor(real, dtype=torch.float64)
+    return BlockLayout(*where, pairs, pattern.shape[1], ordered)
+
+
+@dataclass(frozen=True)
+class BlockGroup:
+    """The coefficients of all blocks of one size, as a batch."""
+
+    layout: BlockLayout
+    B: Float[Tensor, "... n_blocks k J"]
+
+    def rows_of(self, values: Tensor) -> Tensor:
+        """`(..., m)` to `(..., n_blocks, k)`."""
+        rows = self.layout.rows
+        if not self.layout.ordered:
+            values = values.index_select(-1, rows.reshape(-1).to(values.device))
+        return values.unflatten(-1, rows.shape)
+
+    def columns_of(self, values: Tensor) -> Tensor:
+        """`(..., n_y)` to `(..., n_blocks, J)`."""
+        columns = self.layout.columns
+        if columns is None:
+            return values.unsqueeze(-2)
+        return values.index_select(-1, columns.reshape(-1).to(values.device)).unflatten(-1, columns.shape)
+
+    @cached_property
+    def products(self) -> Float[Tensor, "n_blocks J_and_k kk"] | None:
+        """`b_j b_jᵀ` of every output, then `e_k e_kᵀ` of every balance, so that `S` is one matrix product; None where
+        that is too much."""
+        k, J = self.B.shape[-2:]
+        if self.B.ndim > 3 or J * k * k > PRODUCTS:
+            return None
+        columns = torch.cat(
+            [self.B, torch.eye(k, dtype=self.B.dtype, device=self.B.device).expand(len(self.B), k, k)], -1
+        )
+        return (columns.unsqueeze(-2) * columns.unsqueeze(-3)).flatten(-3, -2).mT.contiguous()
+
+    def gram(self, w: Float[Tensor, "... n_blocks J"]) -> Float[Tensor, "... n_blocks k k"]:
+        """`B diag(w) Bᵀ`."""
+        k, J = self.B.shape[-2:]
+        if self.products is None:
+            return self._large_gram(w)
+        return _block_by_block(w, self.products[:, :J]).unflatten(-1, (k, k))
+
+    def S(
+        self, v: Float[Tensor, "... n_blocks J"], r: Float[Tensor, "... n_blocks k"]
+    ) -> Float[Tensor, "... n_blocks k k"]:
+        """`B diag(v) Bᵀ + diag(r)` (C1)."""
+        if self.products is None:
+            return self.gram(v) + torch.diag_embed(r)
+        lead = batch_shape(v, r)
+        both = torch.cat([v.expand(*lead, v.shape[-1]), r.expand(*lead, r.shape[-1])], -1)
+        return _block_by_block(both, self.products).unflatten(-1, (r.shape[-1], r.shape[-1]))
+
+    def adjoint_diag(self, X: Float[Tensor, "... n_blocks k k"]) -> Float[Tensor, "... n_blocks J"]:
+        """`diag(Bᵀ X B)`."""
+        if self.products is None:
+            return self._large_adjoint_diag(X)
+        return _block_by_block(X.flatten(-2), self.products[:, : self.B.shape[-1]].mT)
+
+    def diagonals(
+        self, W: Float[Tensor, "... n_blocks k k"]
+    ) -> tuple[Float[Tensor, "... n_blocks J"], Float[Tensor, "... n_blocks k"]]:
+        """`diag(Bᵀ W B)` and `diag(W)`: what a gradient `W` of `S` is of `v` and of `r`."""
+        if self.products is None:
+            return self.adjoint_diag(W), W.diagonal(dim1=-2, dim2=-1)
+        both = _block_by_block(W.flatten(-2), self.products.mT)
+        return both[..., : self.B.shape[-1]], both[..., self.B.shape[-1] :]
+
+    @cached_property
+    def _paired(self) -> Float[Tensor, "... p"] | None:
+        return None if self.layout.pairs is None else self.layout.pairs.products(self.B)
+
+    def _large_gram(self, w: Tensor) -> Tensor:
+        if self._paired is None:
+            return (self.B * w.unsqueeze(-2)) @ self.B.mT
+        return self.layout.pairs.gram(self._paired, w)  # type: ignore[union-attr]
+
+    def _large_adjoint_diag(self, X: Tensor) -> Tensor:
+        if self._paired is None:
+            return ((X @ self.B) * self.B).sum(-2)
+        return self.layout.pairs.adjoint_diag(self._paired, X)  # type: ignore[union-attr]
+
+    def scatter_columns(self, values: Tensor) -> Tensor:
+        """`(..., n_blocks, J)` back to `(..., n_y)`; padding carries zeros."""
+        if self.layout.columns is None:
+            return values.squeeze(-2)
+        out = values.new_zeros(*values.shape[:-2], self.layout.n_columns)
+        return out.index_add(-1, self.layout.columns.reshape(-1).to(values.device), values.flatten(-2))
+
+    def scatter_rows(self, values: Tensor) -> Tensor:
+        """`(..., n_blocks, k, J)` to `(..., n_blocks · k, n_y)`."""
+        if self.layout.columns is None:
+            return values.squeeze(-3)
+        out = values.new_zeros(*values.shape[:-1], self.layout.n_columns)
+        index = self.layout.columns.to(values.device).unsqueeze(-2).expand(values.shape)
+        return out.scatter_add(-1, index, values).flatten(-3, -2)
+
+
+def _block_by_block(values: Tensor, matrices: Tensor) -> Tensor:
+    """`(..., n_blocks, a)` times `(n_blocks, a, b)`: one matrix product per block, whatever the batch."""
+    lead = values.shape[:-2]
+    flat = values.movedim(-2, 0).reshape(len(matrices), -1, values.shape[-1]) @ matrices
+    return flat.reshape(len(matrices), *lead, matrices.shape[-1]).movedim(0, -2)

@@ -1,0 +1,269 @@
+"""How far each balance can be trusted: priors and variational posteriors.
+
+A tolerance is the variance `r` of a balance's residual. `ρ = log r` has a Gaussian prior and a mean-field Gaussian
+posterior. Sensor variances `w` are treated in the same way; offsets `δ` are Gaussian themselves.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from equipoise.gaussian.randomness import paired_normal
+
+
+@dataclass(frozen=True)
+class TolerancePrior:
+    """Gaussian prior of `ρ = log r`, where `r` is the variance of a balance's residual.
+
+    Args:
+        mean: Prior mean of `ρ`.
+        std: Prior standard deviation of `ρ`.
+        relative: Whether `r` is measured in units of the balance's squared scale `c_k²` (Z2), or in the square of the
+            balance's own unit, as in the paper.
+
+    Example:
+        >>> TolerancePrior.paper()
+        TolerancePrior(mean=-2.0, std=1.0, relative=False)
+    """
+
+    mean: float = -6.0
+    std: float = 3.0
+    relative: bool = True
+
+    def __post_init__(self):
+        if not (math.isfinite(self.mean) and math.isfinite(self.std) and self.std > 0):
+            raise ValueError(
+                f"A TolerancePrior needs a finite mean and a positive std of log r, but got mean={self.mean}, "
+                f"std={self.std}. For an exact balance pass the tolerance 0 instead."
+            )
+
+    @classmethod
+    def paper(cls) -> "TolerancePrior":
+        """The paper's `ρ ~ N(−2, 1)` in the balance's own unit."""
+        return cls(-2.0, 1.0, relative=False)
+
+
+Tolerance = Any
+"""None, a number, a `TolerancePrior`, or a mapping from balance names to these; loose here, checked with a message."""
+
+
+class LogNormalVariance(nn.Module):
+    """Variances `r = exp(ρ)` with prior `ρ ~ N(prior_mean, prior_std²)` and posterior `q(ρ) = N(loc, std²)`.
+
+    The posterior starts at the prior, so that one that never moved cannot look informed. Entries with a `fixed` value
+    have neither prior nor posterior.
+
+    Args:
+        prior_mean, prior_std: Prior of `ρ`, shape `(k,)`.
+        fixed: Given variances, NaN where they are learned, shape `(k,)`.
+        floor: Added to learned variances: nothing can be trusted beyond rounding, shape `(k,)` or a number.
+    """
+
+    prior_mean: Tensor
+    prior_std: Tensor
+    fixed: Tensor
+    learned: Tensor
+    floor: Tensor
+
+    def __init__(self, prior_mean: Tensor, prior_std: Tensor, fixed: Tensor, floor: Tensor | float = 0.0):
+        super().__init__()
+        prior_mean, prior_std, fixed = (part.detach().double() for part in (prior_mean, prior_std, fixed))
+        self.register_buffer("prior_mean", prior_mean.clone())
+        self.register_buffer("prior_std", prior_std.clone())
+        self.register_buffer("learned", fixed.isnan())
+        self.register_buffer("fixed", fixed.nan_to_num(0.0))
+        self.register_buffer("floor", torch.as_tensor(floor, dtype=torch.float64).expand_as(fixed).clone())
+        self.loc = nn.Parameter(prior_mean.clone())
+        self.log_std = nn.Parameter(prior_std.log())
+
+    @property
+    def std(self) -> Float[Tensor, " k"]:
+        """Posterior standard deviation of `ρ`."""
+        return self.log_std.exp()
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether all variances are above 0, as those that are learned are by definition."""
+        return bool((self.learned | (self.fixed > 0)).all())
+
+    def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+        """The variances for given `ρ` (fixed ones stay as they are)."""
+        return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
+
+    def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... k"]:
+        """Reparameterised draws of the variances, shape `(*shape, k)`."""
+        return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
+
+    def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
+        """The same for the rows of a batch, whose noise is paired."""
+        return self.at(self.loc + self.std * _paired_like(self.loc, n, generator))
+
+    @torch.no_grad()
+    def draw_and_pull(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, float], None]]:
+        """`draw_rows` without a graph, and the function that leaves gradients in the parameters' `.grad`, given those
+        of the draws and the weight of the KL in the loss (K2).
+        """
+        noise = _paired_like(self.loc, n, generator)
+        growth = torch.addcmul(self.loc, self.std, noise).exp_()  # dr / dρ
+        return torch.where(self.learned, growth + self.floor, self.fixed), partial(self._pull, noise, growth)
+
+    @torch.no_grad()
+    def _pull(self, noise: Tensor, growth: Tensor, of_var: Tensor, kl_weight: float) -> None:
+        of_rho, std = of_var * growth, self.std
+        z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
+        of_loc = of_rho.sum(0).add_(z / self.prior_std, alpha=kl_weight)
+        of_log_std = torch.linalg.vecdot(of_rho, noise, dim=0).mul_(std).add_(ratio.square() - 1.0, alpha=kl_weight)
+        self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
+
+    def median(self) -> Float[Tensor, " k"]:
+        """`exp(E[ρ])`, and the floor."""
+        return self.at(self.loc)
+
+    def kl_terms(self) -> Float[Tensor, " k"]:
+        """`KL(q(ρ) ‖ p(ρ))` of each entry in nats, 0 where fixed.
+
+        ::
+
+            KL = log(σ_p / σ_q) + (σ_q² + (μ_q − μ_p)²) / (2 σ_p²) − ½          (K2)
+        """
+        ratio = self.std / self.prior_std
+        kl = 0.5 * (ratio.square() + ((self.loc - self.prior_mean) / self.prior_std).square() - 1.0) - ratio.log()
+        return torch.where(self.learned, kl, 0.0)
+
+
+class GaussianOffset(nn.Module):
+    """Offsets `δ` of the balances, `A x + B y = b + δ`: prior `N(0, 1)` in units of `c_k`, posterior `N(loc, std²)`.
+
+    The posterior starts at 0 but narrower than the prior: draws as wide as the balance's whole scale would swamp it,
+    and its tolerance would grow to excuse them.
+
+    Args:
+        n_balances: How many.
+        learned: Which of them have an offset at all, shape `(m,)`; all by default.
+    """
+
+    learned: Tensor
+
+    def __init__(self, n_balances: int, learned: Tensor | None = None):
+        super().__init__()
+        everywhere = torch.ones(n_balances, dtype=torch.bool)
+        self.register_buffer("learned", everywhere if learned is None else learned.clone())
+        self.loc = nn.Parameter(torch.zeros(n_balances, dtype=torch.float64))
+        self.log_std = nn.Parameter(torch.full((n_balances,), -2.0, dtype=torch.float64))
+
+    @property
+    def std(self) -> Float[Tensor, " m"]:
+        return self.log_std.exp()
+
+    def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... m"]:
+        """Reparameterised draws, shape `(*shape, m)`."""
+        return self.at(_noise_like(self.loc, shape, generator))
+
+    def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n m"]:
+        """The same for the rows of a batch, whose noise is paired."""
+        return self.at(_paired_like(self.loc, n, generator))
+
+    @torch.no_grad()
+    def draw_and_pull(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, "n m"], Callable[[Tensor, float], None]]:
+        """As of a `LogNormalVariance` (K3)."""
+        noise = _paired_like(self.loc, n, generator)
+        return self.at(noise), partial(self._pull, noise)
+
+    @torch.no_grad()
+    def _pull(self, noise: Tensor, of_offset: Tensor, kl_weight: float) -> None:
+        of_loc = of_offset.sum(0) + self.loc * kl_weight
+        of_log_std = (of_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
+        self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
+
+    def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
+        """The offsets for given standard normal noise; 0 where none is learned."""
+        return torch.where(self.learned, self.loc + self.std * noise, 0.0)
+
+    def kl_terms(self) -> Float[Tensor, " m"]:
+        """`KL(N(loc, std²) ‖ N(0, 1))` of each offset in nats, 0 where none is learned (K3)."""
+        return torch.where(self.learned, 0.5 * (self.std.square() + self.loc.square() - 1.0) - self.log_std, 0.0)
+
+
+def _noise_like(loc: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Float[Tensor, "... k"]:
+    return torch.randn((*shape, len(loc)), generator=generator, dtype=loc.dtype, device=loc.device)
+
+
+def _paired_like(loc: Tensor, n: int, generator: torch.Generator | None) -> Float[Tensor, "n k"]:
+    return paired_normal((n, len(loc)), generator, loc.dtype, loc.device)
+
+
+def tolerance_posterior(
+    tolerance: Tolerance, names: Sequence[str], row_scale: Float[Tensor, " m"], floor: Tensor | float = 0.0
+) -> LogNormalVariance:
+    """Posterior over *relative* tolerances `r / c_k²` from what the user said of each balance.
+
+    Args:
+        tolerance: `None` (learned, default prior), `0` (exact), a standard deviation in the balance's own unit, a
+            `TolerancePrior`, or a mapping from balance names to these (unnamed balances are learned).
+        names: Names of the balances.
+        row_scale: `c_k`, shape `(m,)` (Z2).
+        floor: Smallest relative tolerance variance of a learned balance.
+    """
+    entries = [_normalise(entry, name) for entry, name in zip(_per_balance(tolerance, names), names, strict=True)]
+    log_scale2 = 2.0 * row_scale.double().log()
+    priors = [entry if isinstance(entry, TolerancePrior) else TolerancePrior() for entry in entries]
+    prior_mean = torch.tensor([p.mean for p in priors], dtype=torch.float64)
+    own_unit = torch.tensor([not p.relative for p in priors])
+    fixed = torch.tensor([math.nan if isinstance(e, TolerancePrior) else e for e in entries], dtype=torch.float64)
+    return LogNormalVariance(
+        torch.where(own_unit, prior_mean - log_scale2, prior_mean),
+        torch.tensor([p.std for p in priors], dtype=torch.float64),
+        (fixed / row_scale.double()).square(),
+        floor,
+    )
+
+
+def _per_balance(tolerance: Tolerance, names: Sequence[str]) -> list:
+    if not isinstance(tolerance, Mapping):
+        return [tolerance] * len(names)
+    for name in tolerance:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"The balances are: {', '.join(map(repr, names))}."
+            raise ValueError(f"tolerance names the balances it applies to, but got {name!r}. {hint}")
+    return [tolerance.get(name) for name in names]
+
+
+def _normalise(entry, name: str) -> TolerancePrior | float:
+    if entry is None:
+        return TolerancePrior()
+    if isinstance(entry, TolerancePrior):
+        return entry
+    try:
+        value = float(entry)
+    except (TypeError, ValueError):
+        value = math.nan
+    if isinstance(entry, bool) or not (math.isfinite(value) and value >= 0):
+        raise ValueError(
+            f"The tolerance of balance '{name}' must be None, 0, a positive standard deviation in the balance's unit "
+            f"or a TolerancePrior, but got {entry!r}."
+        )
+    return value
+
+
+def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
+    """Mean and standard deviation of `exp(N(mu, std²))` (K4).
+
+    Example:
+        >>> mean, std = log_normal_moments(0.0, 1.0)
+        >>> round(mean, 4), round(std, 4)
+        (1.6487, 2.1612)
+    """
+    mean = math.exp(mu + 0.5 * std**2)
+    return mean, mean * math.sqrt(math.expm1(std**2))

@@ -1,0 +1,4 @@
+from . import metrics as metrics, trust as trust
+from .ledger import Ledger as Ledger
+from .metrics import Magnitudes as Magnitudes, coverage_of_pit as coverage_of_pit, pit as pit
+from .predictive import ROW_BLOCK as ROW_BLOCK, AnyGaussian as AnyGaussian, Predictive as Predictive

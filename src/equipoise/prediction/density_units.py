@@ -1,0 +1,45 @@
+"""What turns a log density in standardized units into one in the user's units."""
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equipoise.data import Standardizer
+from equipoise.gaussian import exact_directions, log_volume
+from equipoise.network import ConstrainedBNN, joint
+
+Array = NDArray[np.float64]
+
+
+def log_density_units(
+    model: ConstrainedBNN, standardizer: Standardizer, Y: Float[np.ndarray, "n n_y"], sensor_var: Tensor | float
+) -> Float[np.ndarray, " n"]:
+    """To be added to the log density of each row (L4).
+
+    Each measured output contributes `−log s_j`. Exact balances add the ratio of their subspace volumes (L3).
+
+    Args:
+        model: In standardized units.
+        standardizer: Knows the units.
+        Y: Outputs, NaN where not measured.
+        sensor_var: Typical sensor variances, broadcast against Y: where they are 0, an output is known exactly.
+    """
+    measured = ~np.isnan(Y)
+    units = -(measured * np.log(standardizer.y_std)).sum(-1)
+    layer = model.conditioning
+    if layer is None or model.likelihood is not joint or bool((layer.tolerance.median() > 0).all()):
+        return units
+    noisy = np.broadcast_to(torch.as_tensor(sensor_var).cpu().numpy() > 0, measured.shape)
+    patterns, which = np.unique(noisy | ~measured, axis=0, return_inverse=True)
+    exact = layer.tolerance.median().cpu() == 0
+    return units + _volume_ratio(standardizer, exact, torch.as_tensor(patterns))[which.reshape(-1)]
+
+
+def _volume_ratio(standardizer: Standardizer, exact: Bool[Tensor, " m"], uncertain: Bool[Tensor, "k n_y"]) -> Array:
+    """`log vol(B') − log vol(B' diag(1/s))` of exact balances over outputs that are known exactly."""
+    B, std = torch.as_tensor(standardizer.B), torch.as_tensor(standardizer.y_std)
+    V = exact_directions(B, exact, uncertain)
+    known = B * (~uncertain).to(B.dtype).unsqueeze(-2)
+    return (log_volume(V, known) - log_volume(V, known / std)).numpy()

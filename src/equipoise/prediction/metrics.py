@@ -1,0 +1,291 @@
+"""Scores of a predictive distribution: its marginals, its joint, and how far it misses balances. All in user units.
+
+What was measured is scored against `p.measured()`. A NaN in Y was not measured and is left out. The mixture is
+streamed through the private generators of `Predictive`: its components are too many to be handed over at once.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scoringrules
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
+from torch import Tensor
+
+from equipoise.balances import LinearConstraint
+from equipoise.data import frames
+from equipoise.gaussian import DiagonalGaussian
+from equipoise.network import DRAW_BLOCK, derived_seed, joint
+from equipoise.prediction.predictive import Predictive
+
+Array = NDArray[np.float64]
+LOG10_EDGES = np.linspace(-18, 8, 1301)  # bins of 0.02 decades for the sizes of residuals
+CRPS_ROWS = 8  # rows at a time: pairs of components stay in cache
+LEAST_STD = 1e-12  # of a component, in units of the output's standard deviation
+
+
+# --- Marginals --------------------------------------------------------------------------------------------------------
+
+
+def squared_error(p: Predictive, Y: Any) -> Array:
+    """Mean squared error of the predictive mean, shape `(n_y,)`; NaN for an output that was never measured."""
+    return _mean_over_rows((np.asarray(p.mean, dtype=float) - _outputs(p, Y)) ** 2)
+
+
+def interval_width(p: Predictive, level: float = 0.95) -> Array:
+    """Mean width of the central intervals, shape `(n_y,)`."""
+    lower, upper = p.interval(level)
+    return (np.asarray(upper, dtype=float) - np.asarray(lower, dtype=float)).mean(0)
+
+
+def pit(p: Predictive, Y: Any) -> Array:
+    """Probability integral transform: the mixture's distribution function at what was measured, shape `(n, n_y)`.
+
+    ::
+
+        F(y) = 1/n Σ_d Φ((y − μ_d) / σ_d)
+
+    Uniform over rows if the predictive distribution is right; NaN where nothing was measured.
+    """
+    y = torch.as_tensor(p.standardizer.outputs(_outputs(p, Y)))
+    result = np.empty(y.shape)
+    for rows in p._chunks():
+        total, here = torch.zeros(()), y[rows]
+        for gaussian, w, _ in p._components(rows):
+            total = total + torch.special.ndtr((here.to(gaussian.mean) - gaussian.mean) / _std(gaussian, w)).sum(0)
+        result[rows] = total.cpu().numpy() / p.n_draws
+    return result
+
+
+def coverage(p: Predictive, Y: Any, levels: Any = 0.95) -> Array:
+    """Share of measured values inside their central intervals, shape `(n_levels, n_y)`."""
+    return coverage_of_pit(pit(p, Y), levels)
+
+
+def coverage_of_pit(F: Float[np.ndarray, "n n_y"], levels: Any) -> Float[np.ndarray, "n_levels n_y"]:
+    """Share of rows inside central intervals, from values of `pit`: `|F − ½| ≤ level / 2`.
+
+    Example:
+        >>> coverage_of_pit(np.array([[0.01], [0.3], [0.5], [0.9]]), [0.5, 0.9])
+        array([[0.5 ],
+               [0.75]])
+    """
+    levels = np.atleast_1d(np.asarray(levels, dtype=float))
+    if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
+        raise ValueError(f"levels must lie strictly between 0 and 1, but got {levels}. Use 0.95 for 95 %.")
+    distance = np.abs(F - 0.5)
+    return np.stack([_mean_over_rows(np.where(np.isnan(F), np.nan, distance <= level / 2)) for level in levels])
+
+
+def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
+    """Continuous ranked probability score of each row and output, shape `(n, n_y)`; smaller is better.
+
+    ::
+
+        CRPS = ∫ (F(z) − 1{z ≥ y})² dz = E|Z − y| − ½ E|Z − Z'|
+
+    in closed form for the mixture of the first `n_components` draws: draws are independent, so the first ones are as
+    good as any, and the work grows with the square of their number.
+    """
+    Y = _outputs(p, Y)
+    y, result = p.standardizer.outputs(Y), np.empty(Y.shape)
+    few = dataclasses.replace(p, n_draws=min(n_components, p.n_draws))
+    for rows in few._chunks():
+        parts = [(gaussian.mean, _std(gaussian, w)) for gaussian, w, _ in few._components(rows)]
+        mean, std = (torch.cat(part).movedim(0, -1).cpu().numpy() for part in zip(*parts, strict=True))
+        for start in range(0, len(mean), CRPS_ROWS):
+            some = slice(start, start + CRPS_ROWS)
+            scores = scoringrules.crps_mixnorm(y[rows][some], mean[some], std[some], backend="numpy")
+            result[rows][some] = scores
+    return result * p.standardizer.y_std
+
+
+def mean_crps(p: Predictive, Y: Any) -> Array:
+    """Mean of `crps` over what was measured, shape `(n_y,)`; NaN for an output that was never measured."""
+    return _mean_over_rows(crps(p, Y))
+
+
+# --- The joint --------------------------------------------------------------------------------------------------------
+
+
+def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.ndarray, " n_rows"]:
+    """Energy score of each row as a whole, from joint draws; smaller is better.
+
+    ::
+
+        ES = E‖(Z − y) / s‖ − ½ E‖(Z − Z') / s‖
+
+    The second expectation is over pairs of different draws, so that the score is unbiased whatever `n`.
+
+    Args:
+        p: Of measured values.
+        Y: What was measured, shape `(n_rows, n_y)`; a row in which an output is missing gets NaN.
+        scale: `s`, such as the training data's standard deviations, shape `(n_y,)`, so that units do not decide.
+        n: Draws, at least 2.
+    """
+    if n < 2:
+        raise ValueError(f"n must be at least 2, for pairs of draws, but got {n}.")
+    s = np.asarray(scale, dtype=float)
+    if s.shape != (len(p.outputs),) or not np.all((s > 0) & np.isfinite(s)):
+        raise ValueError(f"scale must hold one positive number per output, {len(p.outputs)} of them, but got {scale}.")
+    y, draws = _outputs(p, Y) / s, p.sample(n) / s
+    error = np.linalg.norm(draws - y, axis=-1).mean(0)
+    return error - 0.5 * np.array([pdist(draws[:, i]).mean() for i in range(len(y))])
+
+
+def joint_nll(p: Predictive, Y: Any) -> float:
+    """Mean negative log density of whole rows, in nats per row; outputs that were not measured are integrated out.
+
+    A row in which nothing was measured has density 1 and would only dilute the mean: it is left out. NaN if all are.
+    """
+    seen = ~np.isnan(_outputs(p, Y)).all(1)
+    return -float(p.log_prob(Y)[seen].mean()) if seen.any() else math.nan
+
+
+# --- Balances ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Magnitudes:
+    """Sizes of residuals over draws and rows.
+
+    Args:
+        names: Of the k series: each balance by its name, then "overall", the mean over balances in their own units,
+            and "overall_relative", that of `|z_k| / c_k`.
+        of_draws: Mean over the rows for each draw, shape `(k, n_draws)`.
+        counts: Histogram over draws and rows, shape `(k, n_bins + 2)`: below the first of `LOG10_EDGES`, zeros
+            among them; between the edges; and above the last.
+    """
+
+    names: tuple[str, ...]
+    of_draws: Float[np.ndarray, "k n_draws"]
+    counts: Int[np.ndarray, "k n_bins_and_2"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, " k"]:
+        """Mean over draws and rows."""
+        return self.of_draws.mean(1)
+
+    @property
+    def sd_over_draws(self) -> Float[np.ndarray, " k"]:
+        """Standard deviation over draws of the mean over rows."""
+        return self.of_draws.std(1)
+
+    @property
+    def median(self) -> Float[np.ndarray, " k"]:
+        """Median over draws and rows: exact to 0.02 decades, and better, as the histogram is interpolated."""
+        return np.array([_histogram_median(counts) for counts in self.counts])
+
+
+@torch.no_grad()
+def violations(
+    p: Predictive,
+    n: int = 10_000,
+    constraint: LinearConstraint | None = None,
+    scale: Any = None,
+    progress: Callable[[float], None] | None = None,
+) -> tuple[Magnitudes, Magnitudes]:
+    """How far draws miss balances: the conditioned means of `n` posterior draws, and true outputs drawn from each.
+
+    Both in one pass over draws and rows. Outputs are drawn as the model was trained: jointly, or independently from
+    the diagonal of `Σ_C` under the marginal likelihood.
+
+    Args:
+        p: Whose inputs and posterior; sensor noise is not added.
+        n: Posterior draws, not limited by `n_draws`.
+        constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
+        scale: `c_k`, shape `(m,)`; by default from the standard deviations of the fit's training outputs.
+        progress: Called with the share that is done.
+    Returns: Of the means, and of the outputs.
+    """
+    constraint = p._constraint if constraint is None else constraint
+    scale = constraint.scale(p.standardizer.y_std) if scale is None else np.asarray(scale, dtype=float)
+    generator = torch.Generator(p._device).manual_seed(derived_seed(p.seed, n, 2))
+    of_means, of_outputs = (_Tally(constraint.names, n, len(p.X)) for _ in range(2))
+    for first in range(0, n, DRAW_BLOCK):
+        draws = p.model.draw(p.seed, first // DRAW_BLOCK)
+        for rows in p._chunks():
+            gaussian = p.model.at(draws, *p._inputs(rows))
+            source = gaussian if p.model.likelihood is joint else DiagonalGaussian(gaussian.mean, gaussian.var)
+            for tally, y in ((of_means, gaussian.mean), (of_outputs, source.sample(1, generator)[0])):
+                in_user_units = p.standardizer.outputs_to_user(y[: n - first].cpu().numpy())
+                tally.add(first, _sizes(constraint.residual(p.X[rows], in_user_units), scale))
+        if progress is not None:
+            progress(min(1.0, (first + DRAW_BLOCK) / n))
+    return of_means.magnitudes(), of_outputs.magnitudes()
+
+
+def _sizes(z: Float[np.ndarray, "n_draws n m"], scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "k n_draws n"]:
+    """`|z_k|` of each balance, their mean, and the mean of `|z_k| / c_k`."""
+    sizes = np.abs(np.moveaxis(z, -1, 0))
+    return np.stack([*sizes, sizes.mean(0), (sizes / scale[:, None, None]).mean(0)])
+
+
+class _Tally:
+    """Collects sizes of residuals from blocks of draws and chunks of rows."""
+
+    def __init__(self, balances: tuple[str, ...], n_draws: int, n_rows: int):
+        self.names = (*balances, "overall", "overall_relative")
+        self.n_rows = n_rows
+        self.sums = np.zeros((len(self.names), n_draws))
+        self.counts = np.zeros((len(self.names), len(LOG10_EDGES) + 1), dtype=np.int64)
+
+    def add(self, first: int, sizes: Float[np.ndarray, "k n_draws n"]) -> None:
+        """Sizes of draws number `first` and following."""
+        self.sums[:, first : first + sizes.shape[1]] += sizes.sum(2)
+        self.counts += _histogram(sizes.reshape(len(sizes), -1))
+
+    def magnitudes(self) -> Magnitudes:
+        return Magnitudes(self.names, self.sums / self.n_rows, self.counts)
+
+
+def _histogram(sizes: Float[np.ndarray, "k n"]) -> Int[np.ndarray, "k n_bins_and_2"]:
+    """Counts below, between and above `LOG10_EDGES`; in single precision, which is far finer than the bins."""
+    n_bins, width = len(LOG10_EDGES) + 1, LOG10_EDGES[1] - LOG10_EDGES[0]
+    with np.errstate(divide="ignore", over="ignore"):
+        place = np.log10(sizes.astype(np.float32))
+    place = (place - np.float32(LOG10_EDGES[0])) * np.float32(1 / width) + np.float32(1)
+    bins = place.clip(0, n_bins - 1).astype(np.intp) + n_bins * np.arange(len(sizes))[:, None]
+    return np.bincount(bins.ravel(), minlength=n_bins * len(sizes)).reshape(len(sizes), n_bins)
+
+
+def _histogram_median(counts: Int[np.ndarray, " n_bins_and_2"]) -> float:
+    """Interpolated in log10 within the middle bin; 0 below the edges and ∞ above them."""
+    below = np.cumsum(counts)
+    half = 0.5 * below[-1]
+    middle = int(np.searchsorted(below, half))
+    if middle in (0, len(counts) - 1):
+        return 0.0 if middle == 0 else math.inf
+    share = (half - below[middle - 1]) / counts[middle]
+    left, right = LOG10_EDGES[middle - 1 : middle + 1]
+    return float(10 ** (left + share * (right - left)))
+
+
+# --- Parts ------------------------------------------------------------------------------------------------------------
+
+
+def _outputs(p: Predictive, Y: Any) -> Array:
+    """Measured outputs `(n, n_y)` in the order of the predictive distribution."""
+    values = np.asarray(frames.select(Y, p.outputs, "Y"), dtype=float)
+    values = values.reshape(-1, 1) if values.ndim == 1 and len(p.outputs) == 1 else values
+    if values.shape != (expected := (len(p.X), len(p.outputs))):
+        raise ValueError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {values.shape}.")
+    return values
+
+
+def _std(gaussian: Any, w: Tensor | float) -> Tensor:
+    """Standard deviations of components; where balances leave no variance at all, as good as none."""
+    return (gaussian.var + w).sqrt().clamp_min(LEAST_STD)
+
+
+def _mean_over_rows(values: Float[np.ndarray, "n n_y"]) -> Float[np.ndarray, " n_y"]:
+    """Mean over the rows that have a value; NaN where none has."""
+    seen = ~np.isnan(values)
+    count = seen.sum(0)
+    return np.where(count > 0, np.where(seen, values, 0.0).sum(0) / np.maximum(count, 1), np.nan)

@@ -1,0 +1,288 @@
+"""Predictive: what can be asked of the mixture over posterior draws; moments, intervals, joint samples, ledger.
+
+Everything is streamed over chunks of rows and blocks of draws, so memory does not grow with rows × draws.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from equipoise.balances import LinearConstraint
+from equipoise.data import frames, sensor_std_of
+from equipoise.gaussian import ConditionedGaussian
+from equipoise.network import DRAW_BLOCK, joint
+from equipoise.prediction import sampling
+from equipoise.prediction.density_units import log_density_units
+from equipoise.prediction.ledger import Ledger
+from equipoise.prediction.mixture import Mixture
+from equipoise.prediction.per_draw_moments import AnyGaussian as AnyGaussian
+from equipoise.prediction.quantile import mixture_quantile
+from equipoise.prediction.running_moments import RunningMoments
+from equipoise.prediction.sampling import ROW_BLOCK
+
+Array = NDArray[np.float64]
+CACHE_BYTES = 2**23  # what a pass needs for a chunk of rows stays about this small
+UNITS_BYTES = 2**21  # and so do a layer's units of a block of draws; of fewer rows, matrices would be too small
+SETTLED = 1e-3  # a variance of at least this share of the ledger's largest term has all its digits in their sum
+
+
+def _identity(values: Array) -> Any:
+    return values
+
+
+@dataclass(frozen=True, repr=False)
+class Predictive(Mixture):
+    """Predictive distribution of the *true* outputs at given inputs; `measured()` adds sensor noise.
+
+    Args:
+        model, standardizer, X, outputs, n_draws, seed, sensor_var: As of a `Mixture`.
+        sensors_per_row: Whether the fit's sensor noise was given per training row, so that new rows need their own.
+        first_row: Position of the first of these rows in a longer table, a multiple of 64: draws then have the noise
+            that they would have if all of the table were predicted at once.
+        wrap: Puts an `(n, n_y)` result into the form the user's inputs came in.
+    """
+
+    sensors_per_row: bool = False
+    first_row: int = 0
+    wrap: Callable[[Array], Any] = field(default=_identity, repr=False)
+
+    def __repr__(self) -> str:
+        what = "true" if self.sensor_var is None else "measured"
+        return f"Predictive({len(self.X)} rows of {', '.join(self.outputs)}; {what} values, {self.n_draws} draws)"
+
+    def measured(self, sensor_std: Any = None) -> "Predictive":
+        """The distribution of what the sensors will show.
+
+        Args:
+            sensor_std: Sensor standard deviations in the user's units: a number, a mapping from every output, `(n_y,)`
+                or `(n, n_y)`; those of the fit if None.
+        """
+        if sensor_std is None:
+            if self.sensors_per_row:
+                raise ValueError(
+                    "The fit's sensor_std was given per training row, so measured() needs the new rows' own, but got "
+                    f"None. Pass sensor_std of shape ({len(self.outputs)},) or ({len(self.X)}, {len(self.outputs)})."
+                )
+            return dataclasses.replace(self, sensor_var="model")
+        std = sensor_std_of(sensor_std, self.outputs, len(self.X))
+        if np.isnan(std).any():
+            missing = ", ".join(repr(name) for name, value in zip(self.outputs, std, strict=True) if np.isnan(value))
+            raise ValueError(f"sensor_std must give a number for every output, but it is missing for {missing}.")
+        return dataclasses.replace(self, sensor_var=std**2)
+
+    @property
+    def mean(self) -> Any:
+        """Mean of the mixture, shape `(n, n_y)` (P2)."""
+        return self.wrap(self.standardizer.outputs_to_user(self._moments[0]))
+
+    @property
+    def var(self) -> Any:
+        """Variance of the mixture, `E[v_C] + Var[μ_C] (+ E[w])` (P2)."""
+        return self.wrap(self._total_var)
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation of the mixture."""
+        return self.wrap(np.sqrt(self._total_var))
+
+    def ledger(self, baseline: "Predictive | None" = None) -> Ledger:
+        """The exact decomposition of `var` (D1).
+
+        Args:
+            baseline: Predictive of a separately trained model, whose variance is put beside.
+        """
+        if baseline is not None and (baseline.outputs, len(baseline.X)) != (self.outputs, len(self.X)):
+            raise ValueError(
+                f"baseline must predict the same rows and outputs ({len(self.X)} rows of {self.outputs}), "
+                f"but got {len(baseline.X)} rows of {baseline.outputs}."
+            )
+        balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
+        closed, bytes_per_row = self._closed_form(), 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8)
+        parts = [self._account(rows, closed).terms() for rows in self._chunks(bytes_per_row)]
+        terms = {name: torch.cat([part[name] for part in parts], -2).cpu().numpy() for name in parts[0]}
+        mean, scale2 = terms.pop("mean"), self.standardizer.y_std**2
+        terms = {name: values * scale2 for name, values in terms.items()}
+        ledger = Ledger(**terms, outputs=self.outputs, balances=balances)
+        if _has_all_digits(ledger):
+            self.__dict__.setdefault("_moments", (mean, ledger.total / scale2))  # the same pass has them, too
+        return ledger if baseline is None else dataclasses.replace(ledger, baseline=baseline._total_var)
+
+    def interval(self, level: float | int = 0.95) -> tuple[Any, Any]:
+        """Central interval of each output, from the quantiles of the mixture itself.
+
+        Args:
+            level: Probability inside, strictly between 0 and 1.
+        Returns: Lower and upper bounds, each `(n, n_y)`.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, but got {level}. Use 0.95 for 95 %.")
+        lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
+        return self.wrap(lower), self.wrap(upper)
+
+    def quantile(self, probabilities: Any) -> Array:
+        """Quantiles of each output's mixture, shape `(k, n, n_y)`."""
+        p = np.atleast_1d(np.asarray(probabilities, dtype=float))
+        if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
+            raise ValueError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
+        result, moments = np.empty((len(p), len(self.X), len(self.outputs))), self._empty_moments()
+        closed = self._closed_form()
+        for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
+            total, means, stds = RunningMoments(), [], []
+            for block in self._conditioned(rows, closed):
+                means.append(block["mean"].clone())
+                stds.append(block["var"].sqrt())
+                total.add(block)
+            mean, std = torch.cat(means), torch.cat(stds)
+            result[:, rows] = torch.stack([mixture_quantile(mean, std, float(q)) for q in p]).cpu().numpy()
+            _put(total, moments, rows)
+        self.__dict__.setdefault("_moments", moments)  # the same pass over all draws has them, too
+        return self.standardizer.outputs_to_user(result)
+
+    def sample(self, n: int, joint: bool | None = None) -> Array:
+        """Draws of whole output vectors, shape `(n, rows, n_y)`: draw d uses posterior draw number d.
+
+        The noise of a row depends on its position among the rows; what is shared by all rows, (θ, ρ), does not.
+
+        Args:
+            n: How many; not limited by `n_draws`.
+            joint: Joint draws by M1 that obey the balances within their tolerances, or independent ones from the
+                diagonal of `Σ_C`, as in the paper. By default what the model was trained with.
+        """
+        joint = self._is_joint if joint is None else joint
+        result = np.empty((n, len(self.X), len(self.outputs)))
+        for rows in self._chunks():
+            places = slice(self.first_row + rows.start, self.first_row + rows.stop)
+            inputs, noise = self._inputs(rows), torch.empty(0)
+            for start, some, draws in self._pieces(n, len(inputs[0])):
+                gaussian, learned = self.model.measured_at(draws, *inputs)
+                if some.start == 0:
+                    width = sampling.noise_width(gaussian)
+                    noise = sampling.row_noise(self.seed, start // DRAW_BLOCK, places, width).to(self._device)
+                y = sampling.sample(gaussian, self._sensor(learned, rows), noise[some], joint)
+                result[start + some.start : start + some.stop, rows] = y.cpu().numpy()
+        return self.standardizer.outputs_to_user(result)
+
+    def covariance(self, joint: bool | None = None) -> Array:
+        """Covariance of the outputs of each row, `E[Σ_C] + Cov[μ_C] (+ E[w])`, shape `(n, n_y, n_y)` (P2)."""
+        joint = self._is_joint if joint is None else joint
+        result = np.empty((len(self.X), len(self.outputs), len(self.outputs)))
+        for rows in self._chunks(bytes_per_row=24 * DRAW_BLOCK * len(self.outputs) ** 2):
+            means, total, count = [], 0.0, 0
+            for gaussian, w, _ in self._components(rows):
+                inner = torch.diag_embed(gaussian.var)
+                if joint and isinstance(gaussian, ConditionedGaussian):
+                    inner = gaussian.covariance()
+                total = total + (inner + torch.diag_embed(torch.as_tensor(w).expand_as(gaussian.var))).sum(0)
+                means.append(gaussian.mean)
+                count += len(gaussian.mean)
+            centred = (stacked := torch.cat(means)) - stacked.mean(0)
+            spread = torch.einsum("snj,snk->njk", centred, centred)
+            result[rows] = ((total + spread) / count).cpu().numpy()
+        return result * np.outer(self.standardizer.y_std, self.standardizer.y_std)
+
+    def log_prob(self, Y: Any) -> Array:
+        """Log density of the mixture at rows of outputs in the user's units, shape `(n,)`; NaN is marginalised (P1).
+
+        Under the joint likelihood this is the joint density (L2); under the paper's it is that of independent outputs
+        given the draw (L1). Where balances hold exactly for what is measured, the density is on their subspace (L3).
+        """
+        Y = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
+        Y = Y.reshape(-1, 1) if Y.ndim == 1 and len(self.outputs) == 1 else Y
+        if Y.shape != (expected := (len(self.X), len(self.outputs))):
+            raise ValueError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
+        y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
+        for rows in self._chunks():
+            here = y[rows].to(self._device)
+            densities = torch.cat([self.model.likelihood(g, here, w) for g, w, _ in self._components(rows)])
+            result[rows] = (torch.logsumexp(densities, 0) - math.log(len(densities))).cpu().numpy()
+        sensor = self.model.sensor
+        typical = self._sensor(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
+        return result + log_density_units(self.model, self.standardizer, Y, typical)
+
+    def residual_of_means(self, n: int | None = None, constraint: LinearConstraint | None = None) -> Array:
+        """Residuals `A x + B μ_C − b` of the conditioned mean of each draw, shape `(n, rows, m)` (Z1).
+
+        Args:
+            n: How many draws; `n_draws` by default.
+            constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
+        """
+        n = self.n_draws if n is None else n
+        constraint = self._constraint if constraint is None else constraint
+        result = np.empty((n, len(self.X), constraint.n_balances))
+        for rows in self._chunks():
+            inputs = self._inputs(rows)
+            for start, some, draws in self._pieces(n, len(inputs[0])):
+                y = self.standardizer.outputs_to_user(self.model.at(draws, *inputs).mean.cpu().numpy())
+                result[start + some.start : start + some.stop, rows] = constraint.residual(self.X[rows], y)
+        return result
+
+    def residual_of_samples(
+        self, n: int, joint: bool | None = None, constraint: LinearConstraint | None = None
+    ) -> Array:
+        """Residuals `A x + B y − b` of draws of the outputs themselves, shape `(n, rows, m)` (Z1).
+
+        Args:
+            n: How many draws.
+            joint: As in `sample`.
+            constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
+        """
+        constraint = self._constraint if constraint is None else constraint
+        return constraint.residual(self.X, self.sample(n, joint))
+
+    # ------------------------------------------------------------------ streaming
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        """Mean and variance of the mixture in standardized units, in one pass over all rows and draws (P2)."""
+        moments, closed = self._empty_moments(), self._closed_form()
+        for rows in self._chunks():
+            total = RunningMoments()
+            for block in self._conditioned(rows, closed):
+                total.add(block)
+            _put(total, moments, rows)
+        return moments
+
+    def _empty_moments(self) -> tuple[Array, Array]:
+        return np.empty((len(self.X), len(self.outputs))), np.empty((len(self.X), len(self.outputs)))
+
+    @property
+    def _total_var(self) -> Array:
+        return self._moments[1] * self.standardizer.y_std**2
+
+    def _chunks(self, bytes_per_row: int = 0) -> Iterator[slice]:
+        """Row slices, in multiples of ROW_BLOCK, small enough that what is done to them stays in cache."""
+        units = UNITS_BYTES // (4 * DRAW_BLOCK * max(self.model.network.sizes))
+        size = max(1, min(units, CACHE_BYTES // max(bytes_per_row, 1)) // ROW_BLOCK) * ROW_BLOCK
+        for start in range(0, len(self.X), size):
+            yield slice(start, min(start + size, len(self.X)))
+
+    @property
+    def _is_joint(self) -> bool:
+        return self.model.likelihood is joint
+
+    @property
+    def _constraint(self):
+        if self.standardizer.constraint is None:
+            raise ValueError("Residuals need balances, but this model was fitted without a constraint.")
+        return self.standardizer.constraint
+
+
+def _put(total: RunningMoments, moments: tuple[Array, Array], rows: slice) -> None:
+    """Mean and variance of the mixture at some rows (P2)."""
+    moments[0][rows] = total.mean("mean").cpu().numpy()
+    moments[1][rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
+
+
+def _has_all_digits(ledger: Ledger) -> bool:
+    """Whether the total is nowhere a small difference of large terms."""
+    terms = (
+        getattr(ledger, name) for name in ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor")
+    )
+    return all(np.all(ledger.total >= SETTLED * np.abs(term)) for term in terms)

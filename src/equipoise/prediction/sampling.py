@@ -1,0 +1,56 @@
+"""Draws of whole output vectors from blocks of Gaussians, with noise that depends on the row's place alone."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.network import DRAW_BLOCK, derived_seed
+
+ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
+
+
+def row_noise(seed: int, block: int, rows: slice, width: int) -> Float[Tensor, "n_draws n width"]:
+    """Standard normals of a block of draws at some rows: they depend on (seed, draw block, row block) alone.
+
+    Args:
+        seed: Which noise.
+        block: Number of the block of draws.
+        rows: Places of the rows; the first is a multiple of `ROW_BLOCK`.
+        width: How many numbers each draw of a row needs.
+    """
+    parts = []
+    for start in range(rows.start, rows.stop, ROW_BLOCK):
+        generator = torch.Generator().manual_seed(derived_seed(seed, block, start // ROW_BLOCK, 1))
+        parts.append(torch.randn(DRAW_BLOCK, ROW_BLOCK, width, generator=generator, dtype=torch.float64))
+    return torch.cat(parts, 1)[:, : rows.stop - rows.start]
+
+
+def noise_width(gaussian: DiagonalGaussian | ConditionedGaussian) -> int:
+    """How many standard normals `sample` needs for each draw of a row."""
+    m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
+    return 2 * gaussian.mean.shape[-1] + m
+
+
+@torch.no_grad()
+def sample(
+    gaussian: DiagonalGaussian | ConditionedGaussian,
+    sensor_var: Tensor | float,
+    noise: Float[Tensor, "n_draws n width"],
+    joint: bool,
+) -> Float[Tensor, "n_draws n n_y"]:
+    """One draw of the outputs from each Gaussian, with sensor noise.
+
+    Args:
+        gaussian: Of shape `(n_draws, n, n_y)`.
+        sensor_var: `w`, broadcast against it.
+        noise: Standard normals: of the outputs, of the sensors, of the balances.
+        joint: Joint draws by Matheron's rule (M1), or independent ones from the diagonal of `Σ_C`.
+    """
+    n_y = gaussian.mean.shape[-1]
+    of_y, of_sensor, of_balance = noise.split([n_y, n_y, noise.shape[-1] - 2 * n_y], dim=-1)
+    if joint and isinstance(gaussian, ConditionedGaussian):
+        y = gaussian.update(gaussian.prior.mean + gaussian.prior.var.sqrt() * of_y, of_balance)
+    else:
+        y = gaussian.mean + gaussian.var.sqrt() * of_y
+    return y + torch.as_tensor(sensor_var, dtype=noise.dtype, device=noise.device).sqrt() * of_sensor

@@ -1,0 +1,311 @@
+"""How far each balance and sensor can be trusted after a fit, and what the data had to say in it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equipoise.balances import Lesson, LinearConstraint, Residual, verdict
+from equipoise.data import PIECE, AnyRows, Comoments, Rows, Standardizer, Table, mean_sensor_var, pieces
+from equipoise.gaussian import ConditionedGaussian, GaussianOffset, LogNormalVariance, log_normal_moments
+from equipoise.network import ConstrainedBNN, NetworkGaussian, marginal
+
+Array = NDArray[np.float64]
+HALF_WIDTH = 1.959964  # of a 95 % interval, in standard errors: what ± means wherever it is shown
+LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost
+LESSON_DRAWS = 4
+MOST_ROWS = 100_000  # that averages over rows are taken of, evenly spaced
+AT_ONCE = PIECE // LESSON_DRAWS  # rows
+
+
+def residuals(constraint: LinearConstraint, X: Table, Y: Table, relative_rounding: float) -> list[Residual]:
+    """The systematic residual of each balance over all rows in which all its outputs were measured (Z1)."""
+    largest = [np.nanmax(constraint.magnitude(x, y), axis=0, initial=0.0) for x, y in pieces(X, Y)]
+    rounding = relative_rounding * np.max(largest, axis=0)
+    together = [Comoments.over(_beside(constraint, k, X, Y)) for k in range(constraint.n_balances)]
+    return [_residual(each, constraint.columns, float(rounding[k])) for k, each in enumerate(together)]
+
+
+def _beside(constraint: LinearConstraint, k: int, X: Table, Y: Table) -> Iterator[Array]:
+    """The residual of a balance and the columns of X, shape `(n, 1 + n_x)`, where it is known."""
+    for x, y in pieces(X, Y):
+        z = constraint.residual(x, y)[:, k]
+        seen = ~np.isnan(z)
+        yield np.column_stack([z[seen], x[seen]])
+
+
+def _residual(found: Comoments, columns: tuple[str, ...], rounding: float) -> Residual:
+    n = found.count
+    if n < 3:
+        return Residual(math.nan, math.nan, math.nan, n, rounding=rounding)
+    mean, spread = float(found.mean[0]), math.sqrt(found.var[0])
+    std = spread * math.sqrt(n / (n - 1))
+    if not columns or std <= rounding:
+        return Residual(mean, std / math.sqrt(n), std, n, rounding=rounding)
+    correlation = found.correlation[1:]
+    worst = int(np.abs(correlation).argmax())
+    r = float(np.clip(correlation[worst], -1 + 1e-12, 1 - 1e-12))
+    z_value = r * math.sqrt((n - 2) / (1 - r * r))
+    return Residual(mean, std / math.sqrt(n), std, n, columns[worst], r * spread, z_value, rounding, len(columns))
+
+
+@torch.no_grad()
+def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 13) -> list[Lesson | None]:
+    """For each learned tolerance: what the expected log-likelihood says of it with the weights fixed.
+
+    The other tolerances stay at their medians. All values of `ρ` share the same weight draws and rows, so that their
+    differences carry no sampling noise.
+
+    Args:
+        model: Fitted.
+        rows: The rows it was trained on; many are thinned evenly.
+        seed: Which weight draws.
+        grid_points: Values of `ρ` over prior mean ± 3 sd.
+    """
+    layer = model.conditioning
+    if layer is None:
+        return []
+    q, learned = layer.tolerance, layer.tolerance.learned.tolist()
+    if not any(learned):
+        return [None] * len(learned)
+    index = _spaced(rows, LESSON_WORK // (LESSON_DRAWS * grid_points * sum(learned) ** 2))
+    parts = [rows.take(part) for part in index.split(AT_ONCE)]
+    said = [_said(model, part, seed) for part in parts]
+    expected = _ExpectedLogLikelihood(model, said, parts, len(rows) / len(index))
+    return [_lesson(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
+
+
+@torch.no_grad()
+def residual_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " m"]:
+    """Variance that the model leaves to each balance's residual, relative, averaged over rows, tolerances at medians.
+
+    Of many rows, at most `MOST_ROWS` count, evenly spaced.
+
+    ::
+
+        (B Σ_C Bᵀ)_kk = r_k − r_k² (S⁻¹)_kk                                        (Z4)
+
+    which is `r_k` where the network's own spread is wide, and never more than that spread lets show. The paper's
+    likelihood takes outputs for independent, so that there it is `Σ_j B_kj² v_C,j`.
+    """
+    layer = model.conditioning
+    if layer is None:
+        return torch.zeros(0, dtype=torch.float64)
+    r = layer.tolerance.median()
+    index = _spaced(rows, min(MOST_ROWS, LESSON_WORK // (LESSON_DRAWS * max(1, len(r)) ** 2)))
+    sums = [_left(model, rows.take(part), r, seed).sum(0) for part in index.split(AT_ONCE)]
+    return torch.stack(sums).sum(0) / len(index)
+
+
+def _left(model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int) -> Float[Tensor, "n m"]:
+    """What is left to the residual in each row, averaged over draws (Z4)."""
+    conditioned = model.condition(_said(model, rows, seed), rows.target, r)
+    if not isinstance(conditioned, ConditionedGaussian):  # another way of meeting the balances
+        return r.expand(len(rows), -1)
+    if model.likelihood is marginal:
+        return conditioned.operator.apply_squared(conditioned.var).mean(0)
+    return (r - r.square() * conditioned.factor.inverse_diag).clamp_min(0.0).mean(0)
+
+
+@torch.no_grad()
+def sensor_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " n_y"]:
+    """Sensor variances averaged over rows, in standardized units: given ones, or `ω κ(x)` with `ω` at its median.
+
+    Given ones are averaged over all rows; for others at most `MOST_ROWS` count, evenly spaced.
+    """
+    if (given := mean_sensor_var(rows)) is not None:
+        return given
+    if model.sensor is None:
+        return torch.zeros(model.network.n_outputs, dtype=torch.float64)
+    index, omega = _spaced(rows, MOST_ROWS), model.sensor.median()
+    said = (_said(model, rows.take(part), seed) for part in index.split(AT_ONCE))
+    return torch.stack([model.sensor_var(omega, each).mean(0).sum(0) for each in said]).sum(0) / len(index)
+
+
+def _spaced(rows: AnyRows, budget: int) -> Tensor:
+    """Positions of at most `budget` rows (but 64 always), evenly spaced."""
+    n_rows = int(min(len(rows), max(64, budget)))
+    return torch.linspace(0, len(rows) - 1, n_rows, dtype=torch.float64).round().long()
+
+
+def _said(model: ConstrainedBNN, rows: Rows, seed: int) -> NetworkGaussian:
+    """What a few draws of the network say of rows, before conditioning."""
+    return model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], rows.x)
+
+
+@dataclass(frozen=True)
+class _ExpectedLogLikelihood:
+    """`Σ_i E_θ log p(y_i | θ, ρ)`, scaled up from a subset of the rows, some of them at a time."""
+
+    model: ConstrainedBNN
+    said: list[NetworkGaussian]
+    rows: list[Rows]
+    factor: float
+
+    def __call__(self, rho: Tensor) -> float:
+        parts = zip(self.said, self.rows, strict=True)
+        return self.factor * sum(self._of(said, rows, rho) for said, rows in parts)
+
+    def _of(self, said: NetworkGaussian, rows: Rows, rho: Tensor) -> float:
+        model, layer = self.model, self.model.conditioning
+        offset = None if layer is None or layer.offset is None else layer.offset.loc
+        tol_var = None if layer is None else layer.tolerance.at(rho)
+        conditioned = model.condition(said, rows.target, tol_var, offset)
+        w = rows.sensor_var
+        if w is None:
+            w = 0.0 if model.sensor is None else model.sensor_var(model.sensor.median(), said)
+        return float(model.likelihood(conditioned, rows.y, w).mean(0).sum())
+
+
+def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int) -> Lesson:
+    prior_mean, prior_std = float(q.prior_mean[k]), float(q.prior_std[k])
+    loc, std = float(q.loc[k]), float(q.std[k])
+
+    def value(rho_k: float) -> float:
+        rho = q.loc.clone()
+        rho[k] = rho_k
+        return expected(rho)
+
+    def log_prior(rho_k: float) -> float:
+        return -0.5 * ((rho_k - prior_mean) / prior_std) ** 2
+
+    grid = prior_mean + prior_std * np.linspace(-3, 3, grid_points)
+    near = loc + std * np.array([-2.0, -1.0, 1.0, 2.0])
+    told = {float(rho): value(float(rho)) for rho in (*grid, *near, loc)}
+    over_prior = [told[float(rho)] for rho in grid]
+    best = max(ll + log_prior(rho) for rho, ll in told.items())
+    shortfall = best - told[loc] - log_prior(loc)
+    return Lesson(max(over_prior) - min(over_prior), shortfall / expected.factor)
+
+
+def tolerance_table(
+    model: ConstrainedBNN,
+    standardizer: Standardizer,
+    taught: list[Lesson | None],
+    systematic: list[Residual],
+    obeyed_to_rounding: NDArray[np.bool_],
+    sensor_var: Array,
+    residual_var: Array,
+) -> pd.DataFrame:
+    """One row per balance: its tolerance in its own unit and relative, what the data taught it, and its residual.
+
+    Args:
+        model, standardizer: Fitted.
+        taught: From `lessons`.
+        systematic: From `residuals`.
+        obeyed_to_rounding: Which balances the data obey to rounding.
+        sensor_var: `w` in standardized units, the average where it differs per row, shape `(n_y,)`.
+        residual_var: From the function of that name, shape `(m,)`.
+    """
+    layer, constraint = model.conditioning, standardizer.constraint
+    if layer is None or constraint is None:
+        return pd.DataFrame()
+    sensor_learned = np.zeros(constraint.n_outputs, dtype=bool)
+    if model.sensor is not None:
+        sensor_learned = model.sensor.learned.cpu().numpy()
+    records = []
+    for k, name in enumerate(constraint.names):
+        record = {"balance": name, "unit": constraint.units[k]}
+        record |= _tolerance_record(layer.tolerance, k, float(standardizer.row_scale[k]))
+        if obeyed_to_rounding[k] and record["kind"] == "exact":
+            record["kind"] = "exact to rounding"
+        kl, lesson = record["kl"], taught[k] if taught else None
+        record["information"] = math.nan if lesson is None else lesson.information
+        both = record["kind"] == "learned" and bool((sensor_learned & (constraint.B[k] != 0)).any())
+        record["informed"] = verdict(record["kind"], kl, lesson) == "informed"
+        record["separable"] = not both
+        record["verdict"] = verdict(record["kind"], kl, lesson, separable=not both)
+        record["biased"] = systematic[k].biased
+        w = float((standardizer.B[k] ** 2 * sensor_var).sum())
+        record["noise_std"] = math.sqrt(float(residual_var[k]) + w) * float(standardizer.row_scale[k])
+        record["note"] = _note(record, systematic[k], constraint.units[k])
+        record |= {f"residual_{key}": value for key, value in asdict(systematic[k]).items()}
+        record |= _offset_record(layer.offset, k, float(standardizer.row_scale[k]))
+        records.append(record)
+    return pd.DataFrame(records).set_index("balance")
+
+
+def _tolerance_record(q: LogNormalVariance, k: int, scale: float) -> dict:
+    """μ_ρ, σ_ρ, moments of r (true and the paper's), √r with its 95 % interval; in the balance's own unit."""
+    if not bool(q.learned[k]):
+        r = float(q.fixed[k]) * scale**2
+        moments = {"mean_r": r, "std_r": 0.0, "paper_mean_r": r, "paper_std_r": 0.0}
+        mu = math.log(r) if r > 0 else -math.inf
+        spread = {"tol_std": math.sqrt(r), "tol_std_lower": math.sqrt(r), "tol_std_upper": math.sqrt(r)}
+        unlearned = {"kl": 0.0, "contraction": 0.0}
+        kind = "fixed" if r > 0 else "exact"
+        rho = {"mu_rho": mu, "sigma_rho": 0.0, "mu_rho_relative": mu - 2 * math.log(scale)}
+        return {"kind": kind} | rho | moments | spread | unlearned
+    relative, std = float(q.loc[k].detach()), float(q.std[k].detach())
+    mu = relative + 2.0 * math.log(scale)
+    mean_r, std_r = log_normal_moments(mu, std)
+    return {
+        "kind": "learned",
+        "mu_rho": mu,
+        "sigma_rho": std,
+        "mu_rho_relative": relative,
+        "mean_r": mean_r,
+        "std_r": std_r,
+        "paper_mean_r": math.exp(mu),
+        "paper_std_r": std * math.exp(mu),
+        "tol_std": math.exp(0.5 * mu),
+        "tol_std_lower": math.exp(0.5 * (mu - 1.96 * std)),
+        "tol_std_upper": math.exp(0.5 * (mu + 1.96 * std)),
+        "kl": float(q.kl_terms()[k].detach()),
+        "contraction": 1.0 - (std / float(q.prior_std[k])) ** 2,
+    }
+
+
+def _offset_record(offset: GaussianOffset | None, k: int, scale: float) -> dict:
+    if offset is None:
+        return {"offset": 0.0, "offset_std": 0.0}
+    return {"offset": float(offset.loc[k].detach()) * scale, "offset_std": float(offset.std[k].detach()) * scale}
+
+
+def _note(record: dict, residual: Residual, unit: str | None) -> str:
+    """The remarks of one balance, in words."""
+    unit = f" {unit}" if unit else ""
+    notes = []
+    if not record["separable"]:
+        together = f"{record['noise_std']:.3g}{unit}"
+        notes.append(f"tolerance not separable from sensor noise: only both together are known, {together}")
+    if record["kind"] == "learned" and record["noise_std"] < 0.5 * record["tol_std"]:
+        notes.append("the balance hardly acts: its tolerance is wider than the network's own spread")
+    if residual.mean_is_biased:
+        notes.append(f"biased by {residual.mean:.3g} ± {HALF_WIDTH * residual.se:.2g}{unit}")
+    elif record["biased"]:
+        notes.append(f"biased: residual changes by {residual.input_slope:.3g}{unit} per sd of '{residual.input}'")
+    scatter, explained = residual.std, record["noise_std"]
+    margin = 1.0 + 4.0 / math.sqrt(2.0 * max(residual.n_rows, 1))  # 4 standard errors of a standard deviation
+    if scatter > max(margin * explained, residual.rounding):
+        notes.append(f"the data scatter by {scatter:.3g}{unit}, more than tolerance and sensors explain")
+    elif explained > 1.25 * margin * scatter:
+        notes.append(f"the data scatter by {scatter:.3g}{unit} only, less than tolerance and sensors together")
+    return "; ".join(notes)
+
+
+def sensor_table(
+    model: ConstrainedBNN, standardizer: Standardizer, outputs: tuple[str, ...], sensor_var: Array
+) -> pd.DataFrame:
+    """One row per output: its sensor's standard deviation in the output's unit, with a 95 % interval if learned.
+
+    The interval is that of the level `ω`; how the noise depends on the inputs (V4) is taken as learned.
+    """
+    q, index = model.sensor, pd.Index(outputs, name="output")
+    std = np.sqrt(sensor_var) * standardizer.y_std
+    if q is None:
+        kind = np.where(std > 0, "given per row", "none")
+        return pd.DataFrame({"std": std, "lower": std, "upper": std, "kl": 0.0, "kind": kind}, index=index)
+    with torch.no_grad():
+        typical = q.median().clamp_min(torch.finfo(torch.float64).tiny)
+        lower, upper = ((q.at(q.loc + s * q.std) / typical).sqrt().cpu().numpy() for s in (-1.96, 1.96))
+        kl, learned = q.kl_terms().cpu().numpy(), q.learned.cpu().numpy()
+    kind = np.where(learned, "learned", np.where(std > 0, "given", "none"))
+    columns = {"std": std, "lower": lower * std, "upper": upper * std, "kl": kl, "kind": kind}
+    return pd.DataFrame(columns, index=index)

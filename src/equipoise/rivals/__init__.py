@@ -1,0 +1,10 @@
+"""Rivals: other methods behind the estimator's face, cases to compare on, and the comparison itself.
+
+In: names of methods and cases, or a job file. Out: a fitted `MethodRegressor`, or a `Comparison` with its page.
+
+Calls: `estimator` and all rooms below it, and of `app` job files, tables and charts.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

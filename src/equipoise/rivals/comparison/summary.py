@@ -1,0 +1,105 @@
+"""Many trials in a few numbers: means over seeds, paired differences to ours, and what is within noise of the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from equipoise.rivals.comparison.scoring import LOWER_IS_BETTER, SCORES
+from equipoise.rivals.comparison.trial import TrialResult, is_number
+from equipoise.rivals.methods.catalogue import OURS
+
+NOISE = 2.0  # standard errors of a paired difference
+
+
+class ScoreCell(BaseModel):
+    """One score of one method on one case.
+
+    Attributes:
+        mean, se: Over seeds; no standard error from one seed.
+        n: Seeds that have it.
+        to_ours, to_ours_se: Mean difference to ours over shared seeds, positive if this method's number is larger.
+        best: Whether it has the lowest mean of a score that is better when lower.
+        near_best: Whether its mean difference to the best is within two standard errors.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    mean: float
+    se: float
+    n: int
+    to_ours: float
+    to_ours_se: float
+    best: bool = False
+    near_best: bool = False
+
+
+class Line(BaseModel):
+    """One method on one case, all its scores."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    case: str
+    method: str
+    cells: dict[str, ScoreCell]
+    failures: tuple[str, ...] = ()
+
+
+def summarise(trials: Sequence[TrialResult]) -> list[Line]:
+    """One line for each case and method, in the order in which they first appear."""
+    groups: dict[tuple[str, str], list[TrialResult]] = {}
+    for trial in trials:
+        groups.setdefault((trial.case, trial.method), []).append(trial)
+    return [_line(case, method, groups) for case, method in groups]
+
+
+def _line(case: str, method: str, groups: dict[tuple[str, str], list[TrialResult]]) -> Line:
+    of_case = {name: found for (place, name), found in groups.items() if place == case}
+    cells = {score: _cell(score, method, of_case) for score in SCORES}
+    failures = tuple(dict.fromkeys(trial.failure for trial in groups[case, method] if trial.failure))
+    return Line(case=case, method=method, cells=cells, failures=failures)
+
+
+def _cell(score: str, method: str, of_case: dict[str, list[TrialResult]]) -> ScoreCell:
+    values = {name: _by_seed(score, found) for name, found in of_case.items()}
+    own = values[method]
+    mean, se = mean_and_se(list(own.values()))
+    to_ours, to_ours_se = paired(own, values.get(OURS, {}))
+    best, near = False, False
+    if score in LOWER_IS_BETTER and own:
+        champion = _champion(values)
+        best = method == champion
+        gap, gap_se = paired(own, values[champion])
+        near = best or (is_number(gap_se) and gap <= NOISE * gap_se)
+    return ScoreCell(mean=mean, se=se, n=len(own), to_ours=to_ours, to_ours_se=to_ours_se, best=best, near_best=near)
+
+
+def _champion(values: dict[str, dict[int, float]]) -> str:
+    """The method with the lowest mean, among those with as many seeds as any has."""
+    most = max(len(found) for found in values.values())
+    complete = {name: np.mean(list(found.values())) for name, found in values.items() if len(found) == most}
+    return min(complete, key=complete.__getitem__)
+
+
+def _by_seed(score: str, trials: list[TrialResult]) -> dict[int, float]:
+    return {trial.seed: trial.scores[score] for trial in trials if is_number(trial.scores.get(score))}
+
+
+def paired(one: dict[int, float], other: dict[int, float]) -> tuple[float, float]:
+    """Mean of `one − other` over the seeds that both have, and its standard error.
+
+    Example:
+        >>> paired({0: 1.0, 1: 3.0, 2: 9.0}, {0: 0.0, 1: 0.0})
+        (2.0, 1.0)
+    """
+    return mean_and_se([one[seed] - other[seed] for seed in one if seed in other])
+
+
+def mean_and_se(values: Sequence[float]) -> tuple[float, float]:
+    """NaN for what cannot be said of so few values."""
+    n = len(values)
+    mean = float(np.mean(values)) if n else math.nan
+    return mean, float(np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan

@@ -1,0 +1,11 @@
+"""Training: from a model and rows to fitted parameters and a history of every epoch.
+
+In: a `ConstrainedBNN`, standardized rows and a `TrainingPlan`. Out: the fitted model and its `History`. Also here: the
+gradient of a training step, the optimizer, checkpoints, training in several processes, and `run_many` for many fits.
+
+Calls: `network`, `data`, `gaussian`, `fast`.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

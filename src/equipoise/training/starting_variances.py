@@ -1,0 +1,92 @@
+"""Where variances start: residuals of fitted means, split between the network, the sensors and the tolerances.
+
+A likelihood alone hardly tells scatter of the true values under a loose balance from sensor noise over a strict one, so
+training ends near where it starts. It starts with what the balances show: independent sensors scatter the residual of a
+balance by `Σ_j B_kj² w_j`, while errors of the fit that the true values share cancel in it.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from equipoise.data import AnyRows, Array, Moments, Rows, mean_sensor_var
+from equipoise.network import ConstrainedBNN
+
+LEFT = 0.05  # share of a scatter that its likely cause does not get, so that nothing starts at zero
+SENSOR_LOG_STD = -2.0  # learned sensors start narrower than their prior: draws over decades would drown the data
+
+
+@torch.no_grad()
+def split_residuals(model: ConstrainedBNN, rows: AnyRows, validation: Rows | None = None) -> None:
+    """Set variance head, learned sensors and learned tolerances of `model` from the residuals of its means.
+
+    All rows count; they are gone through piece by piece.
+
+    With residual variances `s²` of the outputs and `z` of the balances in the data::
+
+        f_j = min_k z_k / Σ_i B_ki² s_i²  over balances of j,  at most 0.95
+        w_j = f_j s_j²,   v = s² − w,   r_k = max(z_k − Σ_j B_kj² w_j, 0.05 z_k)        (Z5)
+
+    Tolerances start at their prior's median where that is smaller; given sensors keep what is given.
+    """
+    both = [rows] if validation is None or len(validation) == 0 else [rows, validation]
+    var = torch.stack([_var_of_means(model, some) for some in both]).amax(0)
+    var = var.clamp_min(1e-8)
+    if model.conditioning is not None:
+        var = var - _start_balances(model, rows, var)
+    model.network.set_variance_head(var.to(model.network.posterior.loc.dtype))
+
+
+def _start_balances(model: ConstrainedBNN, rows: AnyRows, var: Float[Tensor, " n_y"]) -> Float[Tensor, " n_y"]:
+    """Set learned sensors and tolerances; returns what learned sensors take of `var`."""
+    tolerance, B = model.conditioning.tolerance, model.conditioning.B.to(var.dtype)  # type: ignore[union-attr]
+    z = balance_var(B, rows)
+    per_row = mean_sensor_var(rows)
+    w = torch.zeros_like(var) if per_row is None else per_row.to(var.dtype)
+    taken = torch.zeros_like(var)
+    if (sensor := model.sensor) is not None:
+        share = (z / (B.square() @ var)).nan_to_num(1.0).clamp(max=1.0 - LEFT)
+        share = torch.where(B != 0, share[:, None], 1.0 - LEFT).amin(0)
+        taken = torch.where(sensor.learned, share * var, 0.0)
+        w = torch.where(sensor.learned, taken, sensor.fixed)
+        sensor.loc.copy_(torch.where(sensor.learned, _log(taken), sensor.loc))
+        sensor.log_std.fill_(SENSOR_LOG_STD)
+    start = torch.minimum(tolerance.prior_mean, _log(torch.maximum(z - B.square() @ w, LEFT * z)))
+    tolerance.loc.copy_(torch.where(tolerance.learned & z.isfinite(), start, tolerance.loc))
+    return taken
+
+
+def _log(var: Tensor) -> Tensor:
+    return var.clamp_min(torch.finfo(var.dtype).tiny).log()
+
+
+def balance_var(B: Float[Tensor, "m n_y"], rows: AnyRows) -> Float[Tensor, " m"]:
+    """Variance of each balance's residual `t − B y` about its mean over rows that have all of it; NaN without such."""
+    found = Moments.over(_residuals(B, part) for part in rows.pieces())
+    return torch.as_tensor(np.where(found.count > 0, found.var, np.nan)).to(B)
+
+
+def _residuals(B: Float[Tensor, "m n_y"], rows: Rows) -> Array:
+    """`t − B y`, NaN where it is not known, shape `(n, m)`."""
+    incomplete = rows.y.isnan().to(B.dtype) @ (B != 0).to(B.dtype).mT > 0
+    z = rows.target - rows.y.nan_to_num(0.0) @ B.mT  # type: ignore[operator]
+    return torch.where(incomplete, torch.nan, z).double().cpu().numpy()
+
+
+def _var_of_means(model: ConstrainedBNN, rows: AnyRows) -> Tensor:
+    """`residual_var` of the network at its means."""
+    sums = [_squares(model.network.at_means(part.x).mean, part.y) for part in rows.pieces()]
+    squares, counts = (torch.stack(each).sum(0) for each in zip(*sums, strict=True))
+    return squares / counts.clamp_min(1)
+
+
+def residual_var(mean: Tensor, y: Tensor) -> Tensor:
+    """Mean squared residual of each output over what was measured, shape `(n_y,)`."""
+    squares, counts = _squares(mean, y)
+    return squares / counts.clamp_min(1)
+
+
+def _squares(mean: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    measured = ~y.isnan()
+    return torch.where(measured, mean - y, 0.0).square().sum(0), measured.sum(0)

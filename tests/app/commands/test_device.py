@@ -1,0 +1,37 @@
+"""Where torch computes: what it cannot use is refused by name, before anything is read or written."""
+
+import handmade_table
+import pytest
+from handmade_table import JOB
+
+from equipoise.app.commands.device import check_device
+from equipoise.artifact.header import ArtifactError
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "cpu:0"])
+def test_the_processor_can_always_be_used(device):
+    check_device(device)
+
+
+@pytest.mark.parametrize("error", [AssertionError("Torch not compiled with CUDA\nC++ trace"), RuntimeError("No GPU.")])
+def test_a_device_that_torch_lacks_is_named_with_the_reason(monkeypatch, error):
+    def lacking(*_, device):
+        raise error
+
+    monkeypatch.setattr("torch.empty", lacking)
+    reason = str(error).splitlines()[0].rstrip(".")
+    with pytest.raises(ArtifactError, match=rf"^device must be .* but got 'cuda' \({reason}\)\.$"):
+        check_device("cuda")
+
+
+def test_every_command_that_computes_refuses_an_unknown_device(fitted, refused):
+    sentence = refused("fit", "cell.toml", "--device", "abacus")
+    assert "device must be one that torch can use here, but got 'abacus' (Expected one of cpu, cuda" in sentence
+    for command in (["predict", fitted, "cell.csv", "-o", "out.csv"], ["evaluate", fitted, "cell.csv"]):
+        assert refused(*command, "--device", "abacus") == sentence
+    assert refused("report", fitted, "cell.csv", "-o", "page.html", "--device", "abacus") == sentence
+
+
+def test_a_device_in_the_job_file_is_looked_at_too(folder, refused):
+    handmade_table.write(folder, job=f'{JOB}device = "abacus"\n')
+    assert "but got 'abacus'" in refused("fit", "cell.toml")

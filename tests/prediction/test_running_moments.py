@@ -1,0 +1,97 @@
+"""Running moments against those of all draws at once, and against exact arithmetic."""
+
+from fractions import Fraction
+
+import numpy as np
+import torch
+from hypothesis import given, strategies as st
+
+from equipoise.prediction.running_moments import DrawBlock, Fields, RunningMoments
+
+FIELDS = Fields(("c", "a", "b"), pairs=(("a", "a"), ("a", "b")))
+
+
+def block_of(fields, *values):
+    """A block of draws on axis 0 of each field."""
+    block = DrawBlock(fields, torch.empty(fields.n_rows, *values[0].shape, dtype=torch.float64))
+    for name, value in zip(fields.names, values, strict=True):
+        block[name].copy_(torch.as_tensor(value))
+    return block
+
+
+def moments_of(fields, sizes, *values):
+    """Of draws that come in blocks of given sizes."""
+    moments = RunningMoments()
+    for rows in np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]):
+        moments.add(block_of(fields, *(value[rows] for value in values)))
+    return moments
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    offset=st.sampled_from([0.0, 1e8, -1e8]),
+)
+def test_running_moments_are_those_of_all_draws_at_once(seed, sizes, offset):
+    """Blocks of uneven sizes; with a common offset of 1e8 the data themselves are rounded to 1e-8."""
+    rng = np.random.default_rng(seed)
+    a = offset + rng.normal(size=(sum(sizes), 3)) * [1.0, 1e-2, 10.0]
+    b = -2 * offset + rng.normal(size=(sum(sizes), 3)) + 0.5 * (a - offset)
+    running = moments_of(FIELDS, sizes, a - offset, a, b)
+    assert running.count == sum(sizes)
+    np.testing.assert_allclose(running.mean("a"), a.mean(0), rtol=1e-14, atol=1e-14 * abs(offset) + 1e-14)
+    np.testing.assert_allclose(running.mean("b"), b.mean(0), rtol=1e-14, atol=1e-14 * abs(offset) + 1e-14)
+    np.testing.assert_allclose(running.mean("c"), (a - offset).mean(0), atol=1e-13)
+    spread, other = a - a.mean(0), b - b.mean(0)
+    close = {"rtol": 1e-6 if offset else 1e-12, "atol": 1e-7 if offset else 1e-13}
+    np.testing.assert_allclose(running.cov("a", "a"), (spread**2).mean(0), **close)
+    np.testing.assert_allclose(running.cov("a", "b"), (spread * other).mean(0), **close)
+
+
+def exact_cov(a, b):
+    """In rational arithmetic, rounded once."""
+    a, b = [Fraction(float(x)) for x in a], [Fraction(float(x)) for x in b]
+    mean_a, mean_b = sum(a) / len(a), sum(b) / len(b)
+    return float(sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True)) / len(a))
+
+
+def test_a_small_spread_beside_a_large_mean_keeps_its_digits():
+    """Spreads from 1 down to 1e-10 of the mean, 320 draws: the deviations are exact, so nothing is lost."""
+    rng = np.random.default_rng(0)
+    for spread in 10.0 ** -np.arange(0, 11, 2):
+        a, b = 1.0 + spread * rng.normal(size=320), -3.0 + spread * rng.normal(size=320)
+        running = moments_of(FIELDS, [32] * 10, a, a, b)
+        var, cov = exact_cov(a, a), exact_cov(a, b)
+        np.testing.assert_allclose(running.cov("a", "a"), var, rtol=1e-14)
+        np.testing.assert_allclose(running.cov("a", "b"), cov, atol=1e-14 * var)
+
+
+def test_a_first_block_unlike_all_others_costs_no_more_digits_than_it_is_shorter():
+    """32 draws that agree, then draws elsewhere: their mean is off by `√(n/32 − 1)` standard deviations, the most."""
+    rng = np.random.default_rng(0)
+    for n_blocks in (2, 10, 100):
+        a = np.concatenate([np.full(32, 5.0), 6.0 + 1e-3 * rng.normal(size=32 * (n_blocks - 1))])
+        running = moments_of(FIELDS, [32] * n_blocks, a, a, a)
+        exact = exact_cov(a, a)
+        assert abs(a[0] - a.mean()) > 0.99 * np.sqrt((n_blocks - 1) * exact)
+        np.testing.assert_allclose(running.cov("a", "a"), exact, rtol=n_blocks * np.finfo(float).eps)
+
+
+def test_running_moments_of_the_same_value_have_no_spread():
+    values = np.full((45, 2), 1e8 / 3)
+    running = moments_of(FIELDS, [1, 7, 32, 5], values, values, values)
+    np.testing.assert_array_equal(running.cov("a", "a"), 0.0)
+    np.testing.assert_allclose(running.mean("a"), 1e8 / 3, rtol=1e-15)
+
+
+def test_the_memory_of_a_block_serves_for_the_next():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 4, 8, 5))
+    block, running = DrawBlock(FIELDS, torch.empty(FIELDS.n_rows, 8, 5, dtype=torch.float64)), RunningMoments()
+    for k in range(4):
+        for name, value in zip(FIELDS.names, values[:, k], strict=True):
+            block[name].copy_(torch.as_tensor(value))
+        running.add(block)
+    c, a, b = values.reshape(3, 32, 5)
+    np.testing.assert_allclose(running.mean("c"), c.mean(0), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(running.cov("a", "b"), ((a - a.mean(0)) * (b - b.mean(0))).mean(0), atol=1e-14)

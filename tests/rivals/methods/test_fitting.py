@@ -1,0 +1,133 @@
+"""Training of members: together as alone, down to the optimum of a model that has one."""
+
+import numpy as np
+import pytest
+import torch
+
+from equipoise.balances.linear import LinearConstraint
+from equipoise.data.rows import Rows
+from equipoise.gaussian.conditioning import ConditioningLayer
+from equipoise.network.likelihood import joint, marginal
+from equipoise.network.mlp import BayesianMLP
+from equipoise.network.model import ConstrainedBNN
+from equipoise.rivals.methods.fitting import MembersRun, fit_members
+from equipoise.rivals.methods.imposing import ImposedBNN
+from equipoise.rivals.methods.members import masks
+from equipoise.training.plan import TrainingPlan
+
+PLAN = TrainingPlan(max_epochs=20, batch_size=16, patience=4, max_grad_norm=0.5)
+
+
+def model(hidden=(6,), prior_std=1.0):
+    network = BayesianMLP(1, 2, hidden, prior_std=prior_std, generator=torch.Generator().manual_seed(0))
+    return ImposedBNN(ConstrainedBNN(network, None, marginal))
+
+
+def rows(n=48, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, 1))
+    y = np.hstack([np.sin(3 * x), x**2]) + 0.1 * rng.standard_normal((n, 2))
+    return Rows(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y), None)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_an_ensemble_trained_in_one_pass_is_its_members_trained_one_by_one():
+    data, held_out, seeds = rows(), rows(16, 1), [3, 14, 15]
+    together, _ = fit_members(model(), data, held_out, PLAN, seeds)
+    alone = torch.cat([fit_members(model(), data, held_out, PLAN, [seed])[0] for seed in seeds])
+    np.testing.assert_allclose(together, alone, atol=2e-5)
+    assert float((together[0] - together[1]).abs().max()) > 0.1
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_linear_model_ends_at_the_ridge_solution():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 1))
+    y = np.hstack([1.5 * x + 0.3, -0.7 * x]) + 0.3 * rng.standard_normal((64, 2))
+    data = Rows(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y), None)
+    plan = TrainingPlan(max_epochs=600, batch_size=64, learning_rate=2e-2, kl_warmup=0.0, temperature=1.0)
+    weights, _ = fit_members(model((), prior_std=0.4), data, None, plan, [1])
+    W, bias = weights[0, :4].reshape(1, 4), weights[0, 4:]
+    var = np.exp(20 * np.tanh((bias[2:] + torch.as_tensor(x, dtype=torch.float32) * W[0, 2:]).numpy() / 20))
+    phi = np.hstack([x, np.ones_like(x)])
+    for j in range(2):  # given its variances, the mean head is a ridge regression with prior precision 1 / 0.4²
+        precision = phi.T @ (phi / var[:, [j]]) + np.eye(2) / 0.4**2
+        ridge = np.linalg.solve(precision, phi.T @ (y[:, j] / var[:, j]))
+        np.testing.assert_allclose([W[0, j], bias[j]], ridge, atol=5e-3)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_the_best_state_on_held_out_rows_is_kept():
+    data, held_out = rows(), rows(16, 1)
+    kept, history = fit_members(model(), data, held_out, PLAN, [3])
+    run = MembersRun(model(), data, held_out, PLAN, [3])
+    run.phase = "elbo"
+    value = float(run.losses(kept, held_out, torch.Generator().manual_seed(0)).mean())
+    after_means = [r["validation"] for r in history.epochs if r["phase"] != "means"]
+    np.testing.assert_allclose(value, min(after_means), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_states_from_before_the_prior_has_its_weight_are_kept_where_they_are_the_best():
+    """Eight rows are soon learned by heart, long before the prior counts in full."""
+    plan = TrainingPlan(max_epochs=120, mean_epochs=20, noise_epochs=0, batch_size=8, learning_rate=0.05, kl_warmup=1.0)
+    kept, history = fit_members(model(), rows(8), rows(64, 1), plan, [3])
+    after_means = [r["validation"] for r in history.epochs if r["phase"] != "means"]
+    assert int(np.argmin(after_means)) < 50
+    run = MembersRun(model(), rows(8), rows(64, 1), plan, [3])
+    run.phase = "elbo"
+    value = float(run.losses(kept, rows(64, 1), torch.Generator().manual_seed(0)).mean())
+    np.testing.assert_allclose(value, min(after_means), rtol=1e-5)
+
+
+def test_a_step_with_dropout_is_that_of_a_loop_over_rows_with_their_masks():
+    data, plan = rows(8), TrainingPlan(max_epochs=1, batch_size=8)
+    run = MembersRun(model((6, 5)), data, None, plan, [3], dropout=0.4)
+    run.phase = "elbo"
+    found = run.losses(run.weights, data, torch.Generator().manual_seed(1))
+    keep = masks(run.model.network, (1, 8), 0.4, torch.Generator().manual_seed(1))
+    assert any(float(part.min()) == 0.0 for part in keep)
+    expected = []
+    for i in range(8):
+        h = data.x[i]
+        layers = run.model.network._layers(run.weights[0])
+        for j, (W, bias) in enumerate(layers):
+            h = h @ W + bias
+            if j < len(layers) - 1:
+                h = torch.nn.functional.silu(h) * keep[j][0, i]
+        mean, std = h[:2].double(), (20 * torch.tanh(h[2:4] / 20) / 2).exp().double()
+        expected.append(-torch.distributions.Normal(mean, std).log_prob(data.y[i]).sum())
+    torch.testing.assert_close(found[0], torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)
+
+
+def test_held_out_rows_are_judged_by_the_mixture_over_masks():
+    data, held_out = rows(8), rows(4, 1)
+    run = MembersRun(model(), data, held_out, TrainingPlan(max_epochs=1, validation_draws=3), [3], dropout=0.4)
+    run.phase = "elbo"
+    with torch.no_grad():
+        found = run._held_out_losses(held_out, torch.Generator().manual_seed(1))
+        generator = torch.Generator().manual_seed(1)
+        each = np.stack([run._log_prob(run.weights, held_out, generator).numpy() for _ in range(3)])
+    assert float(np.abs(each[0] - each[1]).max()) > 1e-3
+    np.testing.assert_allclose(found, -np.log(np.exp(each).mean(0)).mean(1), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_tolerances_are_shared_and_learned():
+    data = rows()
+    data = Rows(data.x, data.y, data.y.sum(1, keepdim=True) + 0.01 * torch.randn(48, 1).double())
+    network = BayesianMLP(1, 2, (6,), generator=torch.Generator().manual_seed(0))
+    layer = ConditioningLayer(LinearConstraint([[1.0, 1.0]]), None)
+    imposed = ImposedBNN(ConstrainedBNN(network, layer, joint))
+    fit_members(imposed, data, None, TrainingPlan(max_epochs=60, batch_size=16), [3, 4])
+    assert float(layer.tolerance.kl_terms()[0].detach()) > 0.1
+    assert float(layer.tolerance.median()[0].detach().sqrt()) < 0.1
+
+
+def test_gradients_of_each_member_are_clipped_on_their_own():
+    run = MembersRun(model(), rows(), None, PLAN, [1, 2])
+    run.weights.grad = torch.stack([torch.full_like(run.weights[0], 10.0), torch.full_like(run.weights[0], 1e-3)])
+    run._tame()
+    norms = torch.linalg.vector_norm(run.weights.grad, dim=1)
+    np.testing.assert_allclose(norms[0], 0.5, rtol=1e-5)
+    np.testing.assert_allclose(run.weights.grad[1], 1e-3, rtol=1e-6)

@@ -1,0 +1,245 @@
+"""Training: the same bits again, after a kill too; stopping; schedules; the remedy for heteroscedastic collapse."""
+
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_runs import KILL_PLAN, constrained_model, data, plain_model, same_bits
+
+from equipoise.data.rows import Rows
+from equipoise.training.checkpoint import TrainingError
+from equipoise.training.loop import mean_rmse, train
+from equipoise.training.plan import TrainingPlan
+from equipoise.training.starting_variances import residual_var
+
+pytestmark = pytest.mark.usefixtures("long_training")
+SHORT = TrainingPlan(max_epochs=24, mean_epochs=8, batch_size=16)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
+    models = [constrained_model() for _ in range(3)]
+    for model, seed in zip(models, (5, 5, 6), strict=True):
+        train(model, data(), data(32, 1), SHORT, seed=seed)
+    assert same_bits(models[0], models[1])
+    assert not same_bits(models[0], models[2])
+
+
+@pytest.mark.parametrize("stop_after", [3, 8, 9, 17])
+def test_a_run_cut_short_continues_to_the_same_bits(tmp_path, monkeypatch, stop_after):
+    """Cut in the first phase, exactly between the phases, right after, and in the second phase."""
+    whole, cut = constrained_model(), constrained_model()
+    history = train(whole, data(), data(32, 1), SHORT, seed=5)
+    file = tmp_path / "run.ckpt"
+    from equipoise.training import loop as training
+
+    epochs = training._Run.epochs
+    with monkeypatch.context() as patch:
+
+        def interrupted(self):
+            for i, record in enumerate(epochs(self)):
+                yield record
+                if i + 1 == stop_after:
+                    raise KeyboardInterrupt
+
+        patch.setattr(training._Run, "epochs", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(cut, data(), data(32, 1), SHORT, seed=5, checkpoint=file, checkpoint_seconds=0.0)
+    resumed = constrained_model()
+    again = train(resumed, data(), data(32, 1), SHORT, seed=5, checkpoint=file, checkpoint_seconds=0.0)
+    assert same_bits(whole, resumed)
+    assert [e["validation"] for e in again.epochs] == [e["validation"] for e in history.epochs]
+    assert again.best_epoch == history.best_epoch
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from small_runs import KILL_PLAN, constrained_model, data
+from equipoise.training.loop import train
+model = constrained_model()
+train(model, data(), data(32, 1), KILL_PLAN, seed=5, checkpoint=sys.argv[2], checkpoint_seconds=0.0)
+"""
+
+
+def test_a_process_killed_at_a_random_step_resumes_to_identical_weights(tmp_path):
+    file = tmp_path / "run.ckpt"
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(Path(__file__).parents[1]), str(file)])
+    whole, resumed = constrained_model(), constrained_model()
+    train(whole, data(), data(32, 1), KILL_PLAN, seed=5)
+    while not file.exists() and process.poll() is None:  # bounded: the run ends by itself
+        time.sleep(0.005)
+    time.sleep(np.random.default_rng().uniform(0.0, 0.3))  # truly any moment: whatever it is, the end must be the same
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    train(resumed, data(), data(32, 1), KILL_PLAN, seed=5, checkpoint=file)
+    assert same_bits(whole, resumed)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    file = tmp_path / "run.ckpt"
+    first, second = constrained_model(), constrained_model()
+    history = train(first, data(), data(32, 1), SHORT, checkpoint=file)
+    again = train(second, data(), data(32, 1), SHORT, checkpoint=file)
+    assert same_bits(first, second)
+    assert len(again.epochs) == len(history.epochs) == 24
+
+
+@pytest.mark.parametrize("change", ["data", "seed", "plan"])
+def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change):
+    file = tmp_path / "run.ckpt"
+    train(constrained_model(), data(), None, SHORT, seed=1, checkpoint=file)
+    before = file.read_bytes()
+    rows = data(seed=9) if change == "data" else data()
+    plan = TrainingPlan(max_epochs=25, mean_epochs=8, batch_size=16) if change == "plan" else SHORT
+    with pytest.raises(TrainingError, match="belongs to another run"):
+        train(constrained_model(), rows, None, plan, seed=2 if change == "seed" else 1, checkpoint=file)
+    assert file.read_bytes() == before
+
+
+def test_the_best_state_on_held_out_rows_is_the_one_kept():
+    model, rows, held_out = plain_model(), data(), data(32, 1)
+    plan = TrainingPlan(max_epochs=40, mean_epochs=4, noise_epochs=0, batch_size=16, learning_rate=0.1, kl_warmup=0.1)
+    history = train(model, rows, held_out, plan, seed=0)
+    elbo_epochs = [e for e in history.epochs if e["phase"] == "elbo"]
+    counted = elbo_epochs[math.floor(0.1 * len(elbo_epochs)) :]
+    assert history.best_epoch == min(counted, key=lambda e: e["validation"])["epoch"]
+    from equipoise.training.loop import _Run
+
+    run = _Run(model, rows, held_out, plan, seed=0)
+    run.progress.phase = "noise"
+    assert run._validate(held_out) == min(e["validation"] for e in counted)
+
+
+def test_stopping_is_counted_only_after_the_kl_warm_up():
+    """A rate of zero never improves: training must still run through the warm-up, stop after `patience`, and finish."""
+    plan = TrainingPlan(max_epochs=50, mean_epochs=0, noise_epochs=3, learning_rate=0.0, kl_warmup=0.4, patience=7)
+    history = train(plain_model(), data(), data(32, 1), plan, seed=0)
+    assert history.stopped == "no improvement on held-out rows"
+    assert [e["phase"] for e in history.epochs].count("elbo") == math.floor(0.4 * 47) + 1 + 7
+    assert [e["phase"] for e in history.epochs].count("noise") == 3
+
+
+def test_the_last_phase_moves_spreads_and_variances_but_no_mean():
+    model, rows = constrained_model(), data()
+    train(model, rows, None, TrainingPlan(max_epochs=20, mean_epochs=4, noise_epochs=0, batch_size=16), seed=0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    from equipoise.training.loop import _Run
+
+    run = _Run(model, rows, None, TrainingPlan(max_epochs=20, mean_epochs=4, batch_size=16), seed=0)
+    run.progress.phase = "elbo"
+    run._start_noise_phase()
+    list(run._phase_epochs())
+    network = model.network
+    for i, (old, new) in enumerate(
+        zip(network._layers(before["network.posterior.loc"]), network._layers(network.posterior.loc), strict=True)
+    ):
+        last = i == len(network.sizes) - 2
+        for a, b in zip(old, new, strict=True):
+            kept = network.n_outputs if last else a.shape[-1]
+            assert torch.equal(a[..., :kept], b[..., :kept])
+            assert not last or not torch.equal(a[..., kept:], b[..., kept:])
+    assert not torch.equal(before["network.posterior.log_std"], network.posterior.log_std)
+    assert not torch.equal(before["conditioning.tolerance.loc"], model.conditioning.tolerance.loc)
+
+
+def test_validation_uses_the_same_noise_every_time():
+    plan = TrainingPlan(max_epochs=5, mean_epochs=0, learning_rate=0.0, batch_size=64)
+    history = train(plain_model(), data(), data(32, 1), plan, seed=0)
+    assert len(set(history.column("validation"))) == 1
+
+
+def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
+    """For a linear network it is a Gaussian: `y_j ~ N(xᵀM_j + m_j, v_j + (x²)ᵀV_j + u_j)`, outputs apart."""
+    from equipoise.training.loop import _Run
+
+    model, rows = plain_model(2, hidden=()), data(24, 1)
+    rows = Rows(rows.x, rows.y[:, :2], None)
+    q, n_y, v = model.network.posterior, 2, torch.tensor([0.3, 0.1])
+    model.network.set_variance_head(v)
+    with torch.no_grad():
+        W, bias = model.network._layers(q.log_std)[0]
+        W[:, :n_y], bias[:n_y], W[:, n_y:], bias[n_y:] = math.log(0.7), math.log(0.4), -30.0, -30.0
+    run = _Run(model, rows, None, TrainingPlan(validation_draws=4000), seed=0)
+    run.progress.phase = "elbo"
+    W, bias = (part[..., :n_y].double() for part in model.network._layers(q.loc.detach())[0])
+    x = rows.x.double()
+    predicted = torch.distributions.Normal(x @ W + bias, (v.double() + 0.49 * x**2 + 0.16).sqrt())
+    expected = -predicted.log_prob(rows.y).sum(1).mean()
+    assert run._validate(rows) == pytest.approx(float(expected), abs=0.05)  # a mean of NLLs is half a nat more
+
+
+def test_an_epoch_shows_every_row_as_often_as_it_has_passes():
+    from equipoise.training.loop import shuffled
+
+    order = shuffled(50, 3, torch.Generator().manual_seed(0))
+    assert order.bincount().tolist() == [3] * 50
+    parts = order.split(50)
+    assert all(sorted(part.tolist()) == list(range(50)) for part in parts)
+    assert not torch.equal(parts[0], parts[1])
+
+
+def test_the_history_has_the_parts_of_the_elbo_for_each_balance():
+    history = train(constrained_model(), data(), None, SHORT, seed=0)
+    first, last = history.epochs[8], history.epochs[-1]
+    assert first["phase"] == "elbo"
+    assert history.epochs[7]["phase"] == "means"
+    for name, size in (("kl_tolerance", 1), ("kl_offset", 1), ("kl_sensor", 3), ("rho_mean", 1), ("rho_std", 1)):
+        assert len(last[name]) == size
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_epoch_and_the_phase():
+    rows = data()
+    bad = Rows(torch.full_like(rows.x, math.inf), rows.y, rows.target)
+    with pytest.raises(TrainingError, match=r"must stay finite, but got nan in epoch 0 of the 'means' phase"):
+        train(constrained_model(), bad, None, SHORT)
+
+
+def test_gradients_of_the_weights_are_clipped():
+    model = plain_model()
+    plan = TrainingPlan(max_epochs=1, mean_epochs=0, max_grad_norm=1e-3, batch_size=64)
+    train(model, data(), None, plan)
+    norms = [p.grad.norm() for p in model.network.parameters()]
+    assert float(torch.stack(norms).norm()) == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_tolerances_learn_at_their_own_rate():
+    model = constrained_model()
+    from equipoise.training.loop import _Run
+
+    run = _Run(model, data(), None, TrainingPlan(mean_epochs=0, learning_rate=1e-3, tolerance_rate=25.0), seed=0)
+    run._start_elbo_phase()
+    peaks = {id(p): group["peak"] for group in run.optimizer.param_groups for p in group["params"]}
+    assert peaks[id(model.network.posterior.loc)] == 1e-3
+    for parameter in (model.conditioning.tolerance.loc, model.conditioning.offset.loc, model.sensor.log_std):
+        assert peaks[id(parameter)] == pytest.approx(25e-3)
+
+
+def test_unmeasured_outputs_do_not_enter_the_errors():
+    y = torch.tensor([[1.0, math.nan], [3.0, 4.0]])
+    mean = torch.tensor([[0.0, 100.0], [1.0, 1.0]])
+    assert residual_var(mean, y).tolist() == [2.5, 9.0]
+    assert float(mean_rmse(mean, y)) == pytest.approx((math.sqrt(2.5) + 3.0) / 2)
+
+
+def test_fitting_the_means_first_keeps_a_sharp_peak_from_being_called_noise():
+    """One narrow peak in a flat curve: without the first phase the variance head explains it away (design 2.6)."""
+    x = torch.linspace(-1, 1, 400).reshape(-1, 1)
+    truth = torch.exp(-((x / 0.07) ** 2)).double()
+    generator = torch.Generator().manual_seed(0)
+    y = (truth + 0.02 * torch.randn(truth.shape, generator=generator, dtype=torch.float64)) / truth.std()
+    errors = {}
+    for mean_epochs in (0, 40):
+        plan = TrainingPlan(max_epochs=100, mean_epochs=mean_epochs, batch_size=100)
+        model = plain_model(1, hidden=(16, 16))
+        train(model, Rows(x, y), None, plan, seed=1)
+        with torch.no_grad():
+            fitted = model.network.at_means(x).mean
+        errors[mean_epochs] = float((fitted - truth / truth.std()).square().mean())
+    assert errors[40] < 5e-3  # of the output's variance
+    assert errors[0] > 20 * errors[40]

@@ -1,0 +1,134 @@
+"""The compiled training step, against autograd over the definition, and against the one in operators of torch."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from steps import APART, CASES, NAN, NEARLY_TWICE, assert_same, bnn, rows
+
+from equipoise.data.rows import Rows
+from equipoise.gaussian.randomness import BatchGenerator
+from equipoise.network.likelihood import joint, marginal
+from equipoise.network.mlp import BayesianMLP
+from equipoise.training import objective
+from equipoise.training.gradient import backward
+from equipoise.training.objective import Objective
+
+COMPILED = [case for case in CASES if "offsets" not in case]
+
+
+def step(model, *args):
+    """One step of a fresh objective, which must not have left it to operators of torch."""
+    made = Objective(model)
+    made.model = None
+    return made.backward(*args)
+
+
+@pytest.mark.parametrize("case", COMPILED)
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "outputs missing"])
+def test_the_gradient_is_that_of_autograd(case, missing):
+    batch = rows(missing=missing, balances=CASES[case].get("B", APART) is not None)
+    assert_same(step, bnn(**CASES[case]), batch)
+
+
+@pytest.mark.parametrize("activation", ["silu", "tanh", "relu"])
+def test_it_is_so_for_every_activation(activation):
+    assert_same(step, bnn(activation=activation), rows())
+
+
+@pytest.mark.parametrize("sensor", ["none", "learned"])
+@pytest.mark.parametrize("head", [False, True])
+def test_it_is_so_where_every_row_has_sensors_of_its_own(sensor, head):
+    assert_same(step, bnn(sensor=sensor, head=head), rows(sensors=True))
+
+
+@pytest.mark.parametrize("likelihood", [joint, marginal])
+def test_it_is_so_in_single_precision_to_its_rounding(likelihood):
+    assert_same(step, bnn(likelihood, dtype=torch.float32), rows(torch.float32), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("hidden", [(), (1,), (65, 33, 17)])
+def test_it_is_so_for_layers_of_any_width(hidden):
+    model = bnn()
+    rng = torch.Generator().manual_seed(1)
+    model.network = BayesianMLP(2, 6, hidden, sensor_head=True, init_std=0.2, generator=rng).double()
+    assert_same(step, model, rows())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"offset": True},
+        {"B": NEARLY_TWICE, "tolerance": 1e-6},
+        {"activation": "gelu"},
+        {"tolerance": 0, "sensor": "none"},
+    ],
+    ids=["offsets", "nearly dependent", "an activation without a loop", "exact, no sensors"],
+)
+def test_what_has_no_compiled_form_is_left_to_operators_of_torch(options):
+    """With the same random numbers, also where that is found out only after they were drawn."""
+    model, batch = bnn(**options), rows()
+    with pytest.raises(AttributeError):
+        step(model, batch, 100, torch.Generator().manual_seed(3))
+    if options.get("tolerance") == 0:  # rows on the subspace, or their density is 0
+        batch = Rows(batch.x, batch.y, batch.y @ APART.T)
+    found = []
+    for way in (Objective(model).backward, partial(backward, model)):
+        nll = way(batch, 100, torch.Generator().manual_seed(3))
+        found.append(torch.cat([nll.reshape(1), *(p.grad.flatten() for p in model.parameters())]))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("case", ["joint, sensors with a head", "marginal", "coupled"])
+def test_it_is_so_where_a_batch_is_taken_in_parts(case, monkeypatch):
+    monkeypatch.setattr(objective, "AT_ONCE", 4)  # nine rows: parts of 4, 4 and 1
+    assert_same(step, bnn(**CASES[case]), rows(missing=True))
+
+
+def test_targets_are_passed_over_where_there_are_no_balances():
+    assert_same(step, bnn(B=None), rows(balances=True))
+
+
+def test_shares_of_a_batch_have_the_numbers_of_the_whole():
+    model, batch = bnn(), rows()
+
+    def gradient(share):
+        generator = BatchGenerator()
+        generator.manual_seed(3)
+        generator.rows, generator.total = share, len(batch)
+        nll = Objective(model).backward(batch.take(share), 100, generator)
+        return torch.cat([nll.reshape(1), *(p.grad.flatten() for p in model.parameters())])
+
+    parts = [(share.stop - share.start) / 9 * gradient(share) for share in (slice(0, 4), slice(4, 9))]
+    torch.testing.assert_close(sum(parts), gradient(slice(0, 9)), rtol=1e-12, atol=1e-14)
+
+
+def test_parameters_that_are_not_finite_show_in_the_loss():
+    """Training ends with a message then: nothing on the way may turn NaN into a number."""
+    for name in ("network.posterior.loc", "network.posterior.log_std", "conditioning.tolerance.loc", "sensor.loc"):
+        model = bnn()
+        model.get_parameter(name).data[0] = NAN
+        assert not step(model, rows(), 100, torch.Generator().manual_seed(0)).isfinite(), name
+
+
+def test_parameters_whose_memory_was_replaced_are_seen():
+    """As by `load_state_dict(assign=True)`, or where an objective is copied together with its model."""
+    model, batch = bnn(), rows()
+    one = Objective(model)
+    one.backward(batch, 100, torch.Generator().manual_seed(3))
+    other = copy.deepcopy(one)
+    other.model.network.posterior.loc.data += 0.5
+    model.load_state_dict({name: value.clone() for name, value in other.model.state_dict().items()}, assign=True)
+    expected = backward(model, batch, 100, torch.Generator().manual_seed(3))
+    for each in (one, other):
+        nll = each.backward(batch, 100, torch.Generator().manual_seed(3))
+        torch.testing.assert_close(nll, expected)
+        assert each.model.network.posterior.loc.grad is not None
+
+
+def test_outputs_in_single_precision_are_left_to_operators_of_torch():
+    batch = rows()
+    batch = Rows(batch.x, batch.y.float(), batch.target.float())
+    with pytest.raises(AttributeError):
+        step(bnn(), batch, 100, torch.Generator().manual_seed(3))

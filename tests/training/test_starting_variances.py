@@ -1,0 +1,117 @@
+"""Where variances start: what residuals show is split between network, sensors and tolerances."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from equipoise.balances.linear import LinearConstraint
+from equipoise.data.rows import Rows
+from equipoise.gaussian.conditioning import ConditioningLayer
+from equipoise.gaussian.tolerance import LogNormalVariance, TolerancePrior, tolerance_posterior
+from equipoise.network import model
+from equipoise.network.likelihood import joint, marginal
+from equipoise.network.mlp import BayesianMLP
+from equipoise.network.model import ConstrainedBNN
+from equipoise.training.starting_variances import balance_var, residual_var, split_residuals
+
+B = torch.tensor([[-1.0, -1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)  # c = a + b, and 2 d is known
+SQUARES = np.array([3.0, 4.0])  # the layer divides its rows by their lengths, so tolerances are relative to these
+N = 20_000
+
+
+def scattered(fit_error: float, sensor_std: float) -> Rows:
+    """Outputs around zero: errors that a, b and c share as the truth does, and noise of independent sensors."""
+    rng = np.random.default_rng(0)
+    parts = fit_error * rng.normal(size=(N, 2))
+    y = np.column_stack([parts, parts.sum(1), np.zeros(N)]) + sensor_std * rng.normal(size=(N, 4))
+    return Rows(torch.zeros(N, 1), torch.as_tensor(y), torch.zeros(N, 2, dtype=torch.float64))
+
+
+def model_of(sensor=(math.nan,) * 4, likelihood=joint, tolerance=None) -> ConstrainedBNN:
+    """Its means are zero."""
+    network = BayesianMLP(1, 4, (2,), sensor_head=sensor is not None)
+    torch.nn.init.zeros_(network.posterior.loc)
+    constraint = LinearConstraint(B.numpy(), names=["sum", "known"])
+    q = tolerance_posterior(tolerance or {}, constraint.names, torch.ones(2, dtype=torch.float64))
+    given = None if sensor is None else torch.tensor(sensor, dtype=torch.float64) ** 2
+    prior = TolerancePrior()
+    w = None if given is None else LogNormalVariance(torch.full((4,), prior.mean), torch.full((4,), prior.std), given)
+    return ConstrainedBNN(network, ConditioningLayer(constraint, q), likelihood, w)
+
+
+def start(model: ConstrainedBNN, rows: Rows) -> dict[str, np.ndarray]:
+    split_residuals(model, rows)
+    values = {"v": model.network.at_means(rows.x[:1]).var[0], "r": model.conditioning.tolerance.median()}
+    if model.sensor is not None:
+        values["w"] = model.sensor.median()
+    return {name: value.detach().double().numpy() for name, value in values.items()}
+
+
+def test_errors_that_cancel_in_a_balance_go_to_the_network_and_the_rest_to_the_sensors():
+    """The residual of the sum scatters by 3 · 0.01², its outputs together by 0.09 + 0.09 + 0.18 + 3 · 0.01²."""
+    values = start(model_of(), scattered(fit_error=0.3, sensor_std=0.01))
+    s2 = np.array([0.09, 0.09, 0.18, 0.0]) + 1e-4
+    share = np.array([3e-4 / s2[:3].sum()] * 3 + [0.95])
+    np.testing.assert_allclose(values["w"], share * s2, rtol=0.05)
+    np.testing.assert_allclose(values["v"], (1 - share) * s2, rtol=0.05)
+    np.testing.assert_allclose(values["r"], 0.05 * np.array([3e-4, 4e-4]) / SQUARES, rtol=0.05)
+
+
+def test_where_a_balance_shows_all_of_the_scatter_the_sensors_take_nearly_all_of_it():
+    values = start(model_of(), scattered(fit_error=0.0, sensor_std=0.01))
+    np.testing.assert_allclose(values["w"], 0.95e-4, rtol=0.05)
+    np.testing.assert_allclose(values["v"], 0.05e-4, rtol=0.05)
+
+
+def test_given_sensors_stay_and_what_they_do_not_explain_is_the_tolerances():
+    rows = scattered(fit_error=0.3, sensor_std=0.01)
+    values = start(model_of(sensor=(0.005,) * 4), rows)
+    np.testing.assert_allclose(values["w"], 0.005**2)
+    np.testing.assert_allclose(values["r"], 1e-4 - 0.005**2, rtol=0.05)
+    np.testing.assert_allclose(values["v"], residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
+
+
+def test_a_tolerance_starts_at_its_prior_where_that_is_smaller_and_fixed_ones_stay():
+    tolerance = {"sum": TolerancePrior(-20.0, 2.0), "known": 0.5}
+    values = start(model_of(tolerance=tolerance), scattered(fit_error=0.3, sensor_std=0.01))
+    np.testing.assert_allclose(values["r"], [math.exp(-20.0), 0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize("likelihood", [joint, marginal])
+def test_without_sensors_the_network_starts_with_all_of_the_scatter(likelihood):
+    rows = scattered(fit_error=0.3, sensor_std=0.01)
+    values = start(model_of(sensor=None, likelihood=likelihood), rows)
+    np.testing.assert_allclose(values["v"], residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
+    np.testing.assert_allclose(values["r"], 1e-4, rtol=0.05)
+
+
+def test_the_scatter_of_a_balance_is_about_its_mean_and_over_rows_that_have_all_of_it():
+    rows = scattered(fit_error=0.3, sensor_std=0.01)
+    y = rows.y.clone()
+    y[:, 2] += 7.0  # a bias is not scatter
+    y[::2, 0] = math.nan
+    found = balance_var(B, Rows(rows.x, y, rows.target))
+    residual = (rows.y[1::2, 2] - rows.y[1::2, 0] - rows.y[1::2, 1]).numpy()
+    np.testing.assert_allclose(found[0], residual.var(), rtol=1e-10)
+    np.testing.assert_allclose(found[1], 4 * rows.y[:, 3].numpy().var(), rtol=1e-10)
+
+
+def test_variances_of_many_pieces_start_as_those_of_one(monkeypatch):
+    rows = scattered(fit_error=0.3, sensor_std=0.01)
+    rows.y[::3, 1] = math.nan
+    in_one = start(model_of(), rows)
+    monkeypatch.setattr(model, "PIECE", 999)
+    in_pieces = start(model_of(), rows)
+    for name, values in in_one.items():
+        np.testing.assert_allclose(in_pieces[name], values, rtol=1e-6)
+
+
+def test_a_balance_that_no_row_has_in_full_leaves_its_tolerance_at_the_prior():
+    rows = scattered(fit_error=0.3, sensor_std=0.01)
+    y = rows.y.clone()
+    y[::2, 0], y[1::2, 1] = math.nan, math.nan
+    values = start(model_of(), Rows(rows.x, y, rows.target))
+    assert values["r"][0] == pytest.approx(math.exp(TolerancePrior().mean))
+    assert np.isfinite(np.concatenate(list(values.values()))).all()
