@@ -17,7 +17,8 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce study tune compare compare-small test test-table check lint types format bench figure clean
+.PHONY: help setup reproduce study tune compare compare-small test test-table check lint types format net bench \
+  figure clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +66,9 @@ types: $(STAMP) ## check types
 format: $(STAMP) ## format the code and repair what the linter can
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
+
+net: $(STAMP) ## compare what this tree computes with a commit: make net OLD=COMMIT ARGS="--mode rounding"
+	@$(BIN)/python -m benchmarks.net --old $(OLD) $(ARGS)
 
 bench: $(BENCH)/.stamp ## time the algebra, a training step, prediction and streaming beside their peers, in .venv-bench
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
