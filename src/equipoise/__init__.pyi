@@ -7,6 +7,7 @@ from .balances import (
     LinearConstraint as LinearConstraint,
 )
 from .diagnosis import diagnose as diagnose, propose as propose
+from .errors import EquipoiseError as EquipoiseError
 from .estimator import ConstrainedBNNRegressor as ConstrainedBNNRegressor
 from .gaussian import (
     ConditionedGaussian as ConditionedGaussian,

@@ -1,4 +1,4 @@
-"""Single parameters of an estimator, checked: each refusal has the parameter's own name and its value."""
+"""Errors that the library raises on purpose, and checks of single parameters that raise them."""
 
 import math
 import numbers
@@ -8,40 +8,56 @@ from typing import Any
 import numpy as np
 
 
+class EquipoiseError(Exception):
+    """Base of every error that the library raises on purpose; its message says what is wrong and what to do."""
+
+
+class InputError(EquipoiseError, ValueError):
+    """An argument or a table has a value that cannot be used."""
+
+
+class InputTypeError(EquipoiseError, TypeError):
+    """An argument is of a type that cannot be used."""
+
+
+class MissingPackageError(EquipoiseError, ImportError):
+    """An optional package is needed and not installed; the message says how to install it."""
+
+
 def check_choice(name: str, value: Any, choices: Collection) -> None:
     """Raise unless a value is one of the choices.
 
     Example:
         >>> check_choice("activation", "sin", ["silu", "tanh"])
         Traceback (most recent call last):
-        ValueError: activation must be one of 'silu', 'tanh', but got 'sin'.
+        equipoise.errors.InputError: activation must be one of 'silu', 'tanh', but got 'sin'.
     """
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, but got {value!r}.")
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but got {value!r}.")
 
 
 def check_count(name: str, value: Any) -> None:
     """Raise unless a value is 1, 2, 3, …"""
     if not is_count(value):
-        raise ValueError(f"{name} must be a whole number of at least 1, but got {value!r}.")
+        raise InputError(f"{name} must be a whole number of at least 1, but got {value!r}.")
 
 
 def check_counts(name: str, values: Any) -> None:
     """Raise unless every one of several values is 1, 2, 3, …; there may be none."""
     if not (np.iterable(values) and all(map(is_count, values))):
-        raise ValueError(f"{name} must hold positive whole numbers, but got {values!r}.")
+        raise InputError(f"{name} must hold positive whole numbers, but got {values!r}.")
 
 
 def check_positive(name: str, value: Any) -> None:
     """Raise unless a value is a finite number above 0."""
     if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
-        raise ValueError(f"{name} must be a positive number, but got {value!r}.")
+        raise InputError(f"{name} must be a positive number, but got {value!r}.")
 
 
 def check_fraction(name: str, value: Any) -> None:
     """Raise unless a value is a part of a whole, and not all of it."""
     if not (isinstance(value, numbers.Real) and 0 <= float(value) < 1):
-        raise ValueError(f"{name} must be in [0, 1), but got {value!r}.")
+        raise InputError(f"{name} must be in [0, 1), but got {value!r}.")
 
 
 def is_count(value: Any) -> bool:

@@ -35,7 +35,15 @@ from equipoise.data import (
     sensor_std_in_use,
     tolerance_of_each,
 )
-from equipoise.errors import check_choice, check_count, check_counts, check_fraction, check_positive
+from equipoise.errors import (
+    InputError,
+    InputTypeError,
+    check_choice,
+    check_count,
+    check_counts,
+    check_fraction,
+    check_positive,
+)
 from equipoise.network import ACTIVATIONS, BayesianMLP, ConstrainedBNN, derived_seed, joint, marginal
 from equipoise.prediction import Predictive, trust
 from equipoise.reconciliation import ModelReconciliation, reconcile_with_model
@@ -272,7 +280,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             if seen.sum() >= 2:
                 scores.append(r2_score(Y[seen, j], mean[seen, j], sample_weight=weight[seen]))
         if not scores:
-            raise ValueError("score needs an output that is measured in 2 rows at least, but got none.")
+            raise InputError("score needs an output that is measured in 2 rows at least, but got none.")
         return float(np.mean(scores))
 
     def save(self, path: str | os.PathLike) -> None:
@@ -292,7 +300,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _validated(self, X: Any, y: Any) -> tuple[Table, Table, float]:
         """Inputs and outputs as arrays, and the relative rounding of the outputs as they came."""
         if y is None:
-            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+            raise InputError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         columns = output_names(y)
         self._seen_names = bool(columns)
         y = frames.select(y, self._named_outputs(), "y")
@@ -394,14 +402,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):
-            raise TypeError(
+            raise InputTypeError(
                 f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
                 "Build one with LinearConstraint.from_equations(...)."
             )
         check_choice("likelihood", self.likelihood, LIKELIHOODS)
         check_choice("activation", self.activation, ACTIVATIONS)
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
-            raise ValueError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
+            raise InputError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
         check_counts("hidden", self.hidden)
         check_count("n_draws", self.n_draws)
         if self.max_epochs is not None:

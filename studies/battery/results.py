@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from equipoise import EquipoiseError
 from equipoise.data import write_atomically
 
 NAMES = {"bnn": "BNN", "paper": "Paper's method", "equipoise": "Equipoise"}
@@ -28,7 +29,7 @@ OutputKey = Literal["V", "V_OCV", "eta_p", "eta_n", "dV_IR", "Q_tot", "Q_rev", "
 KEYS = get_args(OutputKey)
 
 
-class ResultsError(ValueError):
+class ResultsError(EquipoiseError, ValueError):
     """A file that does not hold results."""
 
 

@@ -15,13 +15,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
+from equipoise.errors import EquipoiseError
+
 ENTRY = "equipoise"
 FORMAT = "equipoise model"
 FORMAT_VERSION = 1
 LARGEST_HEADER = 100_000_000  # bytes: safetensors' own limit
 
 
-class ArtifactError(ValueError):
+class ArtifactError(EquipoiseError, ValueError):
     """A model file that cannot be read or written, and why."""
 
 

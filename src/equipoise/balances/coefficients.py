@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from equipoise.balances.equations import EquationError, LinearEquation, format_equation, parse_equation
 from equipoise.balances.names import column_unit, quoted_list
+from equipoise.errors import EquipoiseError
 
 FloatArray = NDArray[np.float64]
 # Loose on purpose: what does not convert to floats, or is no text, is refused with a message that says where it stands.
@@ -19,7 +20,7 @@ Numbers = Any
 Names = Iterable[Any]
 
 
-class ConstraintError(ValueError):
+class ConstraintError(EquipoiseError, ValueError):
     """Balances that are not usable as a constraint, or data that do not fit them."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from equipoise.balances.names import column_symbol, did_you_mean, quoted_list
+from equipoise.errors import EquipoiseError
 
 MAX_CHARACTERS = 20_000
 
@@ -48,7 +49,7 @@ _REFUSED = {
 _Form = dict[str | None, list[float]]  # column -> coefficients still to be added up; None holds the constants
 
 
-class EquationError(ValueError):
+class EquationError(EquipoiseError, ValueError):
     """The text of a balance is not a linear equation over the known columns."""
 
 

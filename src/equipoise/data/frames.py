@@ -10,6 +10,8 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.errors import InputError
+
 Array = NDArray[np.float64]
 LARGEST = np.float64(1e100)  # of measurements: squares of larger ones, and sums of those, are soon no numbers any more
 
@@ -56,7 +58,7 @@ def select(data: Any, names: Sequence[str], argument: str) -> Any:
         return data
     near = {name: difflib.get_close_matches(name, present, n=1) for name in missing}
     listed = ", ".join(repr(name) + (f" (did you mean {near[name][0]!r}?)" if near[name] else "") for name in missing)
-    raise ValueError(f"{argument} must have every column that the balances name, but got none called {listed}.")
+    raise InputError(f"{argument} must have every column that the balances name, but got none called {listed}.")
 
 
 def culprit(data: Any) -> str | None:

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from equipoise.data.intake import LEAST_MEASURED
 from equipoise.data.passes import Array, Positions, Table, pieces
+from equipoise.errors import InputError
 
 RARE = 10  # rows: an output that is measured in fewer is not held out
 MOST_STREAMED = 100_000  # rows held out of a table that stays in its file: these are in memory
@@ -43,7 +44,7 @@ def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
     chosen = np.unique(np.asarray(held_out))
     whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
     if len(chosen) and not (whole and chosen[0] >= 0 and chosen[-1] < n and len(chosen) <= n - LEAST_MEASURED):
-        raise ValueError(
+        raise InputError(
             f"held_out must hold positions of rows, 0 to {n - 1}, and leave {LEAST_MEASURED} rows at least to train "
             f"on, but got {held_out!r}."
         )
@@ -55,7 +56,7 @@ def check_measured(Y: Table, outputs: Sequence[str], rows: Positions | None = No
     """Raise unless the rows of Y, shape `(n, n_y)`, that are trained on have something of every output."""
     for name, n_measured in zip(outputs, _counts(Y, rows), strict=True):
         if n_measured < LEAST_MEASURED:
-            raise ValueError(
+            raise InputError(
                 f"Every output must be measured in {LEAST_MEASURED} rows at least that are trained on, but got "
                 f"{n_measured} for {name!r}. Drop it, or add rows that have it."
             )

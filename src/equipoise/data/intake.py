@@ -12,13 +12,14 @@ from equipoise.balances import LinearConstraint
 from equipoise.data import frames
 from equipoise.data.passes import Table, is_mapped, is_whole, pieces
 from equipoise.data.scaling import Standardizer
+from equipoise.errors import EquipoiseError, InputError
 
 Array = NDArray[np.float64]
 LEAST_MEASURED = 3  # rows in which every output must be measured
 FARTHEST = 1e30  # standard deviations from the training data: beyond them single precision overflows
 
 
-class InputRangeError(ValueError):
+class InputRangeError(EquipoiseError, ValueError):
     """An input so far out that nothing can be computed with it: its column, its row from 0, and its value."""
 
     rule = f"must lie within {FARTHEST:g} standard deviations of the training data"
@@ -49,7 +50,7 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
     except (TypeError, ValueError) as error:
         if (found := frames.culprit(X)) is None:
             raise
-        raise ValueError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
+        raise InputError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
     values = np.asarray(checked)
     if reset:  # later rows are measured against the training data, by `check_range`
         _check_sizes("X", values, columns or frames.columns_of(X))
@@ -78,7 +79,7 @@ def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
     except (TypeError, ValueError) as error:
         if (found := frames.culprit(y)) is None:
             raise
-        raise ValueError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
+        raise InputError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
     _check_sizes("y", values.reshape(len(values), -1), columns or output_names(y))
     return values, _rounding_of(Y)
 
@@ -97,7 +98,7 @@ def check_mapped(argument: str, table: Table, columns: Sequence[str], nan_ok: bo
         nan_ok: Whether numbers may be missing.
     """
     if not is_whole(table):
-        raise ValueError(
+        raise InputError(
             f"The file of {argument} must not change while it is mapped, but got a shorter one. Map it anew."
         )
     row = 0
@@ -119,7 +120,7 @@ def _check_sizes(argument: str, part: Table, columns: Sequence[str], nan_ok: boo
         rule = "finite numbers, NaN where not measured" if nan_ok else "finite numbers only"
         rule = f"numbers {frames.bound_of(part[i, j])}" if np.isfinite(part[i, j]) else rule
         got = f"{part[i, j]} in column {name!r}, row {first + i}"
-        raise ValueError(f"{argument} must hold {rule}, but got {got}. Drop it or fill it in.")
+        raise InputError(f"{argument} must hold {rule}, but got {got}. Drop it or fill it in.")
 
 
 def output_names(y: Any) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ def fitting_constraint(
     if c is None:
         return None
     if Y.shape[1] != c.n_outputs:
-        raise ValueError(
+        raise InputError(
             f"y must have one column per output of the balances ({', '.join(map(repr, c.outputs))}), "
             f"but got {Y.shape[1]} columns."
         )
@@ -151,7 +152,7 @@ def fitting_constraint(
         A = np.zeros((c.n_balances, X.shape[1]))
         return LinearConstraint(c.B, A, c.b, names=c.names, inputs=names, outputs=c.outputs, units=c.units)
     if X.shape[1] != c.n_columns or c.n_inputs == 0:
-        raise ValueError(
+        raise InputError(
             f"X must have one column for each input and known column of the balances "
             f"({', '.join(map(repr, c.columns))}), at least one of them an input, but got {X.shape[1]} columns."
         )

@@ -14,6 +14,7 @@ from equipoise.data.passes import Moments, Positions, Table, pieces
 from equipoise.data.rows import Rows, StreamedRows, standardized
 from equipoise.data.scaling import Standardizer
 from equipoise.data.sensors import sensor_posterior, sensor_std_of
+from equipoise.errors import InputError
 from equipoise.gaussian import ConditioningLayer, LogNormalVariance, TolerancePrior, tolerance_posterior
 
 Array = NDArray[np.float64]
@@ -101,7 +102,7 @@ class Prepared:
             return
         worst, magnitude = (Moments.over(part[i] for part in closures(c, self.X, self.Y)).largest for i in (0, 1))
         for k in np.flatnonzero(bound & (worst > max(LEAST_ROUNDING, self.relative_rounding) * magnitude)):
-            raise ValueError(
+            raise InputError(
                 f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
                 f"by up to {worst[k]:.3g} {c.units[k] or ''}. Give its outputs a sensor_std "
                 "(or 'learn'), or the balance a tolerance."
@@ -168,7 +169,7 @@ def sensor_std_in_use(
     if std.ndim == 1:  # per row they are given, and may be many
         std = np.where(np.isnan(std) & ~learnable, 0.0, std)
     if likelihood == "marginal" and c is not None and (std > 0).any():
-        raise ValueError(
+        raise InputError(
             "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "
             f"truth, but got {said!r}. Use likelihood='joint' to keep sensor noise apart."
         )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint
 from equipoise.data.passes import Moments, Positions, Table, pieces
+from equipoise.errors import InputError
 
 Array = NDArray[np.float64]
 MARGIN = 0.05  # of the range of an input, by which a value may exceed it: held-out rows do so by chance
@@ -96,5 +97,5 @@ class Standardizer:
     @property
     def _balances(self) -> LinearConstraint:
         if self.constraint is None:
-            raise ValueError("This Standardizer was fitted without balances, so it has no row scales or targets.")
+            raise InputError("This Standardizer was fitted without balances, so it has no row scales or targets.")
         return self.constraint

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from equipoise.data import frames
 from equipoise.data.scaling import Standardizer
+from equipoise.errors import InputError
 from equipoise.gaussian import LogNormalVariance, TolerancePrior
 
 Array = NDArray[np.float64]
@@ -42,7 +43,7 @@ def sensor_std_of(said: Any, outputs: tuple[str, ...], n_rows: int) -> Array:
 def _from_mapping(said: Mapping, outputs: tuple[str, ...]) -> Array:
     unknown = [name for name in said if name not in outputs]
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"sensor_std names outputs, but got {', '.join(map(repr, unknown))}. "
             f"The outputs are {', '.join(map(repr, outputs))}."
         )
@@ -54,17 +55,17 @@ def _number(value: Any, output: str) -> float:
         return math.nan
     if isinstance(value, numbers.Real) and math.isfinite(float(value)) and float(value) >= 0:
         return float(value)
-    raise ValueError(f"sensor_std of {output!r} must be a number ≥ 0 or 'learn', but got {value!r}.")
+    raise InputError(f"sensor_std of {output!r} must be a number ≥ 0 or 'learn', but got {value!r}.")
 
 
 def _from_array(said: Any, outputs: tuple[str, ...], n_rows: int) -> Array:
     std, n_y = np.asarray(said, dtype=float), len(outputs)
     if std.shape not in ((n_y,), (n_rows, n_y)):
         shapes = f"({n_y},), one per output, or ({n_rows}, {n_y}), one per row and output"
-        raise ValueError(f"sensor_std must have shape {shapes}, but got {std.shape}.")
+        raise InputError(f"sensor_std must have shape {shapes}, but got {std.shape}.")
     good = np.isfinite(std) & (std >= 0)
     if not good.all():
-        raise ValueError(f"sensor_std must hold finite standard deviations ≥ 0, but got {std[~good][0]}.")
+        raise InputError(f"sensor_std must hold finite standard deviations ≥ 0, but got {std[~good][0]}.")
     return std
 
 

@@ -46,6 +46,7 @@ from equipoise.diagnosis.supports import (
     left_over,
     signed_sums,
 )
+from equipoise.errors import EquipoiseError
 
 Array = NDArray[np.float64]
 FEWEST_ROWS = 12
@@ -59,7 +60,7 @@ class SearchWarning(UserWarning):
     """The search for balances was cut short, or left something out."""
 
 
-class DiscoveryError(ValueError):
+class DiscoveryError(EquipoiseError, ValueError):
     """The table or what is asked of it is not usable."""
 
 

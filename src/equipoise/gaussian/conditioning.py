@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.balances import LinearConstraint
+from equipoise.errors import InputError
 from equipoise.gaussian.conditioned_moments import UpdatedGaussian
 from equipoise.gaussian.distributions import ConditionedGaussian, DiagonalGaussian
 from equipoise.gaussian.layout import block_layout
@@ -61,7 +62,7 @@ def condition(
     prior, target, tol_var, n_hidden = gaussian.to(work), target.to(work), _variances(tol_var, target, work), 0
     if input_var is not None:
         if A is None:
-            raise ValueError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
+            raise InputError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
         n_hidden = A.shape[-1]
         prior, operator = _with_hidden_inputs(prior, operator.B, A.to(work), input_var.to(work))
     return UpdatedGaussian(prior, operator, target, tol_var, n_hidden, dtype, rounding)
@@ -73,14 +74,14 @@ def _variances(tol_var: Tensor | float, target: Tensor, work: torch.dtype) -> Te
     if tol_var.is_meta or torch.compiler.is_compiling() or tol_var.numel() == 0:
         return tol_var
     if (least := tol_var.detach().min().item()) < 0:
-        raise ValueError(f"tol_var holds variances, which must be ≥ 0, but got {least}.")
+        raise InputError(f"tol_var holds variances, which must be ≥ 0, but got {least}.")
     return tol_var
 
 
 def _check_shapes(gaussian: DiagonalGaussian, B: Tensor, target: Tensor) -> None:
     if B.ndim < 2 or B.shape[-1] != gaussian.mean.shape[-1] or target.shape[-1:] != B.shape[-2:-1]:
         got = f"mean {tuple(gaussian.mean.shape)}, B {tuple(B.shape)} and target {tuple(target.shape)}"
-        raise ValueError(f"mean (..., n_y), B (..., m, n_y) and target (..., m) must fit together, but got {got}.")
+        raise InputError(f"mean (..., n_y), B (..., m, n_y) and target (..., m) must fit together, but got {got}.")
 
 
 def _work_dtype(like: Tensor) -> torch.dtype:
@@ -154,7 +155,7 @@ class ConditioningLayer(nn.Module):
         """`t = b − A x`, rows divided by their scale."""
         if x is None:
             if self.needs_inputs:
-                raise ValueError("These balances involve inputs, but got x=None. Pass the inputs as x.")
+                raise InputError("These balances involve inputs, but got x=None. Pass the inputs as x.")
             return self.b
         return self.b - x.to(self.A.dtype) @ self.A.mT
 
@@ -173,7 +174,7 @@ class ConditioningLayer(nn.Module):
         """
         target = self.target(x)
         if mean.shape[-1] != self.B.shape[-1]:
-            raise ValueError(
+            raise InputError(
                 f"mean must have one entry per output of the balances ({self.B.shape[-1]}) on its last axis, "
                 f"but got shape {tuple(mean.shape)}."
             )

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from equipoise.errors import InputError
 from equipoise.gaussian.randomness import paired_normal
 
 
@@ -39,7 +40,7 @@ class TolerancePrior:
 
     def __post_init__(self):
         if not (math.isfinite(self.mean) and math.isfinite(self.std) and self.std > 0):
-            raise ValueError(
+            raise InputError(
                 f"A TolerancePrior needs a finite mean and a positive std of log r, but got mean={self.mean}, "
                 f"std={self.std}. For an exact balance pass the tolerance 0 instead."
             )
@@ -236,7 +237,7 @@ def _per_balance(tolerance: Tolerance, names: Sequence[str]) -> list:
         if name not in names:
             near = difflib.get_close_matches(str(name), names, n=1)
             hint = f"Did you mean '{near[0]}'?" if near else f"The balances are: {', '.join(map(repr, names))}."
-            raise ValueError(f"tolerance names the balances it applies to, but got {name!r}. {hint}")
+            raise InputError(f"tolerance names the balances it applies to, but got {name!r}. {hint}")
     return [tolerance.get(name) for name in names]
 
 
@@ -250,7 +251,7 @@ def _normalise(entry, name: str) -> TolerancePrior | float:
     except (TypeError, ValueError):
         value = math.nan
     if isinstance(entry, bool) or not (math.isfinite(value) and value >= 0):
-        raise ValueError(
+        raise InputError(
             f"The tolerance of balance '{name}' must be None, 0, a positive standard deviation in the balance's unit "
             f"or a TolerancePrior, but got {entry!r}."
         )

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames
+from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed, joint
 from equipoise.prediction.predictive import Predictive
@@ -78,7 +79,7 @@ def coverage_of_pit(F: Float[np.ndarray, "n n_y"], levels: Any) -> Float[np.ndar
     """
     levels = np.atleast_1d(np.asarray(levels, dtype=float))
     if levels.ndim != 1 or not np.all((levels > 0) & (levels < 1)):
-        raise ValueError(f"levels must lie strictly between 0 and 1, but got {levels}. Use 0.95 for 95 %.")
+        raise InputError(f"levels must lie strictly between 0 and 1, but got {levels}. Use 0.95 for 95 %.")
     distance = np.abs(F - 0.5)
     return np.stack([_mean_over_rows(np.where(np.isnan(F), np.nan, distance <= level / 2)) for level in levels])
 
@@ -130,10 +131,10 @@ def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.nd
         n: Draws, at least 2.
     """
     if n < 2:
-        raise ValueError(f"n must be at least 2, for pairs of draws, but got {n}.")
+        raise InputError(f"n must be at least 2, for pairs of draws, but got {n}.")
     s = np.asarray(scale, dtype=float)
     if s.shape != (len(p.outputs),) or not np.all((s > 0) & np.isfinite(s)):
-        raise ValueError(f"scale must hold one positive number per output, {len(p.outputs)} of them, but got {scale}.")
+        raise InputError(f"scale must hold one positive number per output, {len(p.outputs)} of them, but got {scale}.")
     y, draws = _outputs(p, Y) / s, p.sample(n) / s
     error = np.linalg.norm(draws - y, axis=-1).mean(0)
     return error - 0.5 * np.array([pdist(draws[:, i]).mean() for i in range(len(y))])
@@ -275,7 +276,7 @@ def _outputs(p: Predictive, Y: Any) -> Array:
     values = np.asarray(frames.select(Y, p.outputs, "Y"), dtype=float)
     values = values.reshape(-1, 1) if values.ndim == 1 and len(p.outputs) == 1 else values
     if values.shape != (expected := (len(p.X), len(p.outputs))):
-        raise ValueError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {values.shape}.")
+        raise InputError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {values.shape}.")
     return values
 
 

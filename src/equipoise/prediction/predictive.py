@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames, sensor_std_of
+from equipoise.errors import InputError
 from equipoise.gaussian import ConditionedGaussian
 from equipoise.network import DRAW_BLOCK, joint
 from equipoise.prediction import sampling
@@ -66,7 +67,7 @@ class Predictive(Mixture):
         """
         if sensor_std is None:
             if self.sensors_per_row:
-                raise ValueError(
+                raise InputError(
                     "The fit's sensor_std was given per training row, so measured() needs the new rows' own, but got "
                     f"None. Pass sensor_std of shape ({len(self.outputs)},) or ({len(self.X)}, {len(self.outputs)})."
                 )
@@ -74,7 +75,7 @@ class Predictive(Mixture):
         std = sensor_std_of(sensor_std, self.outputs, len(self.X))
         if np.isnan(std).any():
             missing = ", ".join(repr(name) for name, value in zip(self.outputs, std, strict=True) if np.isnan(value))
-            raise ValueError(f"sensor_std must give a number for every output, but it is missing for {missing}.")
+            raise InputError(f"sensor_std must give a number for every output, but it is missing for {missing}.")
         return dataclasses.replace(self, sensor_var=std**2)
 
     @property
@@ -99,7 +100,7 @@ class Predictive(Mixture):
             baseline: Predictive of a separately trained model, whose variance is put beside.
         """
         if baseline is not None and (baseline.outputs, len(baseline.X)) != (self.outputs, len(self.X)):
-            raise ValueError(
+            raise InputError(
                 f"baseline must predict the same rows and outputs ({len(self.X)} rows of {self.outputs}), "
                 f"but got {len(baseline.X)} rows of {baseline.outputs}."
             )
@@ -122,7 +123,7 @@ class Predictive(Mixture):
         Returns: Lower and upper bounds, each `(n, n_y)`.
         """
         if not 0 < level < 1:
-            raise ValueError(f"level must lie strictly between 0 and 1, but got {level}. Use 0.95 for 95 %.")
+            raise InputError(f"level must lie strictly between 0 and 1, but got {level}. Use 0.95 for 95 %.")
         lower, upper = self.quantile([(1 - level) / 2, (1 + level) / 2])
         return self.wrap(lower), self.wrap(upper)
 
@@ -130,7 +131,7 @@ class Predictive(Mixture):
         """Quantiles of each output's mixture, shape `(k, n, n_y)`."""
         p = np.atleast_1d(np.asarray(probabilities, dtype=float))
         if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
-            raise ValueError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
+            raise InputError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
         result, moments = np.empty((len(p), len(self.X), len(self.outputs))), self._empty_moments()
         closed = self._closed_form()
         for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
@@ -196,7 +197,7 @@ class Predictive(Mixture):
         Y = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
         Y = Y.reshape(-1, 1) if Y.ndim == 1 and len(self.outputs) == 1 else Y
         if Y.shape != (expected := (len(self.X), len(self.outputs))):
-            raise ValueError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
+            raise InputError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
         y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
         for rows in self._chunks():
             here = y[rows].to(self._device)
@@ -270,7 +271,7 @@ class Predictive(Mixture):
     @property
     def _constraint(self):
         if self.standardizer.constraint is None:
-            raise ValueError("Residuals need balances, but this model was fitted without a constraint.")
+            raise InputError("Residuals need balances, but this model was fitted without a constraint.")
         return self.standardizer.constraint
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint, column_unit, did_you_mean, quoted_list
 from equipoise.data import InKind, frames
+from equipoise.errors import EquipoiseError
 
 Array = NDArray[np.float64]
 
 
-class ReconciliationError(ValueError):
+class ReconciliationError(EquipoiseError, ValueError):
     """Measurements that cannot be reconciled as they were given."""
 
 

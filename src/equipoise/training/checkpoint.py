@@ -8,12 +8,13 @@ from pathlib import Path
 import torch
 
 from equipoise.data import write_atomically
+from equipoise.errors import EquipoiseError
 
 FORMAT = 1
 FIRST = 1.0  # seconds until a run is worth keeping
 
 
-class TrainingError(RuntimeError):
+class TrainingError(EquipoiseError, RuntimeError):
     """Training cannot go on, and why."""
 
 

@@ -26,13 +26,15 @@ from joblib import Parallel, delayed, parallel_config
 from joblib.parallel import get_active_backend
 from tqdm.auto import tqdm
 
+from equipoise.errors import EquipoiseError
+
 Progress = Callable[[float], None]
 Task = Callable[[Progress], Any]
 ATTEMPTS = 3  # at tasks whose process was killed
 POLL_SECONDS = 0.2
 
 
-class FleetError(RuntimeError):
+class FleetError(EquipoiseError, RuntimeError):
     """Tasks that cannot be brought to their end, and why."""
 
 

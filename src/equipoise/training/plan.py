@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from numbers import Integral
 
+from equipoise.errors import InputError
+
 PHASES = ("means", "elbo", "noise")
 
 
@@ -90,7 +92,7 @@ def _is_count(value: object) -> bool:
 
 def _check(name: str, value: object, good: bool) -> None:
     if not good:
-        raise ValueError(f"TrainingPlan.{name} must be a sensible positive number, but got {value!r}.")
+        raise InputError(f"TrainingPlan.{name} must be a sensible positive number, but got {value!r}.")
 
 
 def one_cycle(fraction: float, peak_at: float = 0.3) -> float:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from equipoise.app.job.options import LearnedTolerance
 from equipoise.balances import did_you_mean
+from equipoise.errors import EquipoiseError
 
 _RULES = {
     "bool_type": "must be true or false",
@@ -24,7 +25,7 @@ _RULES = {
 }
 
 
-class JobError(ValueError):
+class JobError(EquipoiseError, ValueError):
     """A job file that cannot be used, and why."""
 
 

@@ -31,6 +31,7 @@ from equipoise.app.report.scores import (
 )
 from equipoise.balances import quoted_list
 from equipoise.data import frames
+from equipoise.errors import InputError
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.prediction import Ledger, Predictive
 from equipoise.training import History
@@ -190,7 +191,7 @@ def _predicted(model: ConstrainedBNNRegressor, X: Any) -> Predictive:
 
 def _beside(baseline: ConstrainedBNNRegressor, X: Any, p: Predictive) -> Predictive:
     if baseline.output_names_ != p.outputs:
-        raise ValueError(
+        raise InputError(
             f"baseline must predict the same outputs, {quoted_list(p.outputs)}, in this order, but got "
             f"{quoted_list(baseline.output_names_)}. Fit it on the same table."
         )
@@ -207,14 +208,14 @@ def _measured_values(p: Predictive, Y: Any) -> Array:
         values = np.asarray(chosen, dtype=float)
     except (TypeError, ValueError) as error:
         got = _text_in(chosen, p.outputs)
-        raise ValueError(f"Y must hold numbers, NaN where not measured, but got {got}. Correct it.") from error
+        raise InputError(f"Y must hold numbers, NaN where not measured, but got {got}. Correct it.") from error
     values = values.reshape(-1, 1) if values.ndim == 1 and len(p.outputs) == 1 else values
     if values.shape != (expected := (len(p.X), len(p.outputs))):
         got = f"shape {values.shape}"
-        raise ValueError(f"Y must have shape {expected}, a row of outputs for each of X, but got {got}. Give both.")
+        raise InputError(f"Y must have shape {expected}, a row of outputs for each of X, but got {got}. Give both.")
     for i, j in np.argwhere(np.isinf(values))[:1]:
         where = f"{values[i, j]} in column {p.outputs[j]!r}, row {i}"
-        raise ValueError(f"Y must hold finite numbers, NaN where not measured, but got {where}. Correct it.")
+        raise InputError(f"Y must hold finite numbers, NaN where not measured, but got {where}. Correct it.")
     return values
 
 

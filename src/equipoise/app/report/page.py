@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from equipoise.errors import InputError
+
 NOT_INLINED = {"metadata", "script", "style"}  # of an SVG: a style would apply to the whole page
 ROOT_ATTRIBUTES = {"height", "style", "version", "width"}  # the page decides on size and colours
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
@@ -46,7 +48,7 @@ class Table:
         for row in self.rows:
             if len(row) != len(self.header):
                 rule = f"Every row of table {self.caption!r} must have {len(self.header)} cells, one for each column"
-                raise ValueError(f"{rule}, but got {len(row)}: {list(row)}.")
+                raise InputError(f"{rule}, but got {len(row)}: {list(row)}.")
 
     def to_markdown(self) -> str:
         """The table in the Markdown of GitHub, the caption above it.
@@ -88,7 +90,7 @@ class Figure:
 
     def __post_init__(self):
         if not self.alt.strip():
-            raise ValueError(f"A figure must have an alt text, but got {self.alt!r}. Say what there is to see.")
+            raise InputError(f"A figure must have an alt text, but got {self.alt!r}. Say what there is to see.")
 
 
 @dataclass(frozen=True)
@@ -314,5 +316,5 @@ def _own(name: str, value: str, prefix: str) -> str:
     if name == "href" and value.startswith("#"):
         return f"#{prefix}-{value[1:]}"
     if name == "href" or "url(" in REFERENCE.sub("", value):
-        raise ValueError(f"A figure must refer to nothing outside itself, but got {name}={value!r}. Draw it inside.")
+        raise InputError(f"A figure must refer to nothing outside itself, but got {name}={value!r}. Draw it inside.")
     return REFERENCE.sub(rf"url(#{prefix}-\1)", value)

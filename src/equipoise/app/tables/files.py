@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from equipoise.balances import did_you_mean, quoted_list
+from equipoise.errors import EquipoiseError
 
 PathLike = str | os.PathLike[str]
 
@@ -25,7 +26,7 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zip", ".zst")
 _DAMAGES = (OSError, EOFError, UnicodeError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
-class TableError(ValueError):
+class TableError(EquipoiseError, ValueError):
     """A table that cannot be read or written, and why."""
 
 

@@ -20,6 +20,7 @@ import pandas as pd
 from equipoise.app.tuning.journal_file import TuningError, storage_in
 from equipoise.app.tuning.space import Space
 from equipoise.app.tuning.watch import PrunedError, Watch
+from equipoise.errors import MissingPackageError
 from equipoise.network import derived_seed
 from equipoise.training import TrainingError
 
@@ -188,7 +189,7 @@ def import_optuna() -> Optuna:
     except ModuleNotFoundError as error:
         if error.name != "optuna":
             raise
-        raise ImportError(MISSING) from None
+        raise MissingPackageError(MISSING) from None
     return optuna
 
 

@@ -8,10 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from equipoise.errors import EquipoiseError
+
 Optuna = Storage = Any  # Optuna is imported when it is needed
 
 
-class TuningError(RuntimeError):
+class TuningError(EquipoiseError, RuntimeError):
     """A study that cannot be run or continued, and why."""
 
 

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from equipoise.balances import did_you_mean
+from equipoise.errors import InputError, InputTypeError
 
 Trial = Any  # Optuna is imported when it is needed
 
@@ -28,7 +29,7 @@ class Choice:
     def __post_init__(self):
         object.__setattr__(self, "options", tuple(self.options))
         if not self.options or len(set(self.labels)) < len(self.options):
-            raise ValueError(f"Choice must have options that all differ, but got {list(self.options)!r}.")
+            raise InputError(f"Choice must have options that all differ, but got {list(self.options)!r}.")
 
     @property
     def labels(self) -> tuple:
@@ -56,9 +57,9 @@ class _Range(ABC):
 
     def __post_init__(self):
         if not (self._number(self.low) and self._number(self.high) and self.low < self.high):
-            raise ValueError(f"{type(self).__name__} must have low < high, both finite, but got {self!r}.")
+            raise InputError(f"{type(self).__name__} must have low < high, both finite, but got {self!r}.")
         if self.log and self.low <= 0:
-            raise ValueError(f"{type(self).__name__} with log=True must have low > 0, but got {self!r}.")
+            raise InputError(f"{type(self).__name__} with log=True must have low > 0, but got {self!r}.")
 
     @abstractmethod
     def _number(self, value: Any) -> bool: ...
@@ -101,21 +102,21 @@ Space = Mapping[str, Choice | Uniform | Whole]
 def check_space(space: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise unless a space names known parameters, and says what each of them may be."""
     if not space:
-        raise ValueError("space must name one parameter at least, but got none.")
+        raise InputError("space must name one parameter at least, but got none.")
     for name, values in space.items():
         if name not in known:
             message = "space must name parameters of the estimator or of TrainingPlan"
-            raise ValueError(f"{message}, but got {name!r}. {did_you_mean(name, sorted(known))}")
+            raise InputError(f"{message}, but got {name!r}. {did_you_mean(name, sorted(known))}")
         if not isinstance(values, Choice | Uniform | Whole):
-            raise TypeError(f"space[{name!r}] must be a Choice, Uniform or Whole, but got {values!r}.")
+            raise InputTypeError(f"space[{name!r}] must be a Choice, Uniform or Whole, but got {values!r}.")
 
 
 def check_first(first: Sequence[Mapping[str, Any]], space: Space) -> None:
     """Raise unless all values that are tried first lie in the space."""
     for name, value in (item for parameters in first for item in parameters.items()):
         if name not in space:
-            raise ValueError(
+            raise InputError(
                 f"first must name parameters of the space, but got {name!r}. {did_you_mean(name, list(space))}"
             )
         if value not in space[name]:
-            raise ValueError(f"first must have values in the space, but got {value!r} for {name!r}: {space[name]!r}.")
+            raise InputError(f"first must have values in the space, but got {value!r} for {name!r}: {space[name]!r}.")

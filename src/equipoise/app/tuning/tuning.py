@@ -26,7 +26,7 @@ from equipoise.app.tuning.journal import JournalStudy, import_optuna, quiet
 from equipoise.app.tuning.journal_file import kept_in
 from equipoise.app.tuning.space import Space, check_first, check_space
 from equipoise.app.tuning.watch import TimeUpError, Watch
-from equipoise.errors import check_count
+from equipoise.errors import InputError, check_count
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.training import TrainingPlan
 
@@ -156,5 +156,5 @@ def _check(
     check_space(space, {*estimator.get_params(deep=False), *(field.name for field in fields(TrainingPlan))} - FIXED)
     check_first(first, space)
     if np.size(np.asarray(held_out)) == 0:
-        raise ValueError("held_out must name rows to judge trials by, but got none.")
+        raise InputError("held_out must name rows to judge trials by, but got none.")
     check_count("n_trials", n_trials)

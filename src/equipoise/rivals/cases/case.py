@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint
+from equipoise.errors import EquipoiseError
 
 if TYPE_CHECKING:
     from equipoise.app.job import Job
@@ -20,7 +21,7 @@ Rows = NDArray[np.intp]
 TEST_SHARE = 0.2
 
 
-class CaseError(ValueError):
+class CaseError(EquipoiseError, ValueError):
     """A case that does not exist, or that cannot be compared on."""
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from equipoise.errors import EquipoiseError
 
-class MethodError(ValueError):
+
+class MethodError(EquipoiseError, ValueError):
     """A method that does not exist, or a pair that makes no sense."""
 
 

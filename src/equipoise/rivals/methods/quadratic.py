@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.data import Rows
+from equipoise.errors import MissingPackageError
 from equipoise.gaussian import ConditionedGaussian
 from equipoise.rivals.methods.fitting import MembersRun
 from equipoise.rivals.methods.gains import GainGaussian, orthogonal_gain
@@ -45,7 +46,9 @@ def quadratic_layer(B: Float[Tensor, "m n_y"]) -> Solve:
             import cvxpy as cp
             from cvxpylayers.torch import CvxpyLayer  # type: ignore[attr-defined]
     except ImportError:
-        raise ImportError("The QP layer needs cvxpylayers. Install it: pip install 'equipoise[compare]'.") from None
+        raise MissingPackageError(
+            "The QP layer needs cvxpylayers. Install it: pip install 'equipoise[compare]'."
+        ) from None
     y, mean, target = cp.Variable(B.shape[1]), cp.Parameter(B.shape[1]), cp.Parameter(B.shape[0])
     problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(y - mean)), [B.cpu().double().numpy() @ y == target])
     layer = CvxpyLayer(problem, [mean, target], [y])

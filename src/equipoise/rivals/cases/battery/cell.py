@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tqdm.auto import tqdm
 
 from equipoise.balances import did_you_mean
+from equipoise.errors import EquipoiseError, MissingPackageError
 
 INPUTS = ("I [A]", "SOC", "T [K]")  # the temperature is the ambient one; the cell's own follows from the discharge
 KEYS = {
@@ -36,7 +37,7 @@ Solution = Any  # pybamm.Solution; PyBaMM is imported when it is needed
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class CellError(ValueError):
+class CellError(EquipoiseError, ValueError):
     """A cell that cannot be simulated, and why."""
 
 
@@ -189,7 +190,7 @@ def import_pybamm() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "pybamm":
             raise
-        raise ImportError(MISSING) from None
+        raise MissingPackageError(MISSING) from None
     return pybamm
 
 
@@ -198,4 +199,4 @@ def pybamm_version() -> str:
     try:
         return metadata.version("pybamm")
     except metadata.PackageNotFoundError:
-        raise ImportError(MISSING) from None
+        raise MissingPackageError(MISSING) from None

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import write_atomically
+from equipoise.errors import EquipoiseError
 from equipoise.rivals.cases.battery.cell import INPUTS, OUTPUTS, CellConfig, pybamm_version, simulate
 
 FORMAT = 1  # of the cache; one more when what `simulate` returns changes
@@ -27,7 +28,7 @@ Std = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class DataError(ValueError):
+class DataError(EquipoiseError, ValueError):
     """A part of the data that does not exist."""
 
 
