@@ -7,8 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from equipoise.rivals.cases.battery import CellError, Settings
-from equipoise.training import FleetError, TrainingError
+from equipoise import EquipoiseError
+from equipoise.rivals.cases.battery import Settings
+from equipoise.training import FleetError
 from studies.battery.models import MODELS
 from studies.battery.reproduce import reproduce
 from studies.battery.study import PARTS, study
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     except FleetError as error:
         print(f"error: {error} Start again with the same options to go on.", file=sys.stderr)
         return 2
-    except (CellError, TrainingError, ValueError, OSError, ImportError) as error:
+    except (EquipoiseError, ValueError, OSError) as error:
         if asked.debug:
             raise
         print(f"error: {error}", file=sys.stderr)

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise.estimator import ConstrainedBNNRegressor
-from equipoise.prediction import Ledger, Magnitudes, Predictive, metrics
+from equipoise import ConstrainedBNNRegressor, Ledger, Predictive, metrics
 from equipoise.rivals.cases.battery import INPUTS, KEYS, OUTPUTS, BatteryData, balances, pybamm_version
 from studies.battery.results import (
     HEATS,
@@ -274,7 +273,7 @@ def _tolerances(estimator: ConstrainedBNNRegressor) -> Tolerances | None:
     return Tolerances(**{str(name): Tolerance(**row) for name, row in rows.items()})  # type: ignore[arg-type]
 
 
-def _violations(found: Magnitudes, scale: Scales) -> Violations:
+def _violations(found: metrics.Magnitudes, scale: Scales) -> Violations:
     """Of each series; relative ones of a single balance are the same numbers in another unit."""
     numbers = zip(found.mean.tolist(), found.median.tolist(), found.sd_over_draws.tolist(), strict=True)
     series = dict(zip(found.names, numbers, strict=True))
@@ -285,7 +284,7 @@ def _violations(found: Magnitudes, scale: Scales) -> Violations:
     return Violations(**kinds)
 
 
-def _histograms(of_means: Magnitudes, of_draws: Magnitudes) -> dict[str, NDArray]:
+def _histograms(of_means: metrics.Magnitudes, of_draws: metrics.Magnitudes) -> dict[str, NDArray]:
     return {
         "violation_series": np.array(of_means.names),
         "violation_log10_edges": metrics.LOG10_EDGES,

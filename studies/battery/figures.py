@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
+from equipoise import TolerancePrior
 from equipoise.app.report import (
     INK,
     QUIET,
@@ -25,7 +26,6 @@ from equipoise.app.report import (
     stacked_terms,
     svg as _svg,
 )
-from equipoise.gaussian import TolerancePrior
 from studies.battery.published import kl_from
 from studies.battery.results import KEYS, MODELS, NAMES, VOLTAGES, Results, Tolerance
 from studies.battery.seeds import Runs

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from equipoise import TolerancePrior
 from equipoise.app.report import Table, number
-from equipoise.gaussian import TolerancePrior, log_normal_moments
+from equipoise.gaussian import log_normal_moments
 from studies.battery.claims import CLAIMS
 from studies.battery.published import PRINTED, TABLES, Printed, kl_from
 from studies.battery.results import (

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from equipoise import ConstrainedBNNRegressor
 from equipoise.app.tuning import Choice, Space, TuningError, TuningResult, Uniform, tune
 from equipoise.data import write_atomically
-from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.rivals.cases.battery import BatteryData, CellConfig, CellError, DataConfig, load
 
 FOLDER = Path("runs/battery/tune")
