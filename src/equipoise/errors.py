@@ -2,10 +2,8 @@
 
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
-
-import numpy as np
 
 
 class EquipoiseError(Exception):
@@ -44,7 +42,7 @@ def check_count(name: str, value: Any) -> None:
 
 def check_counts(name: str, values: Any) -> None:
     """Raise unless every one of several values is 1, 2, 3, …; there may be none."""
-    if not (np.iterable(values) and all(map(is_count, values))):
+    if not (isinstance(values, Iterable) and all(map(is_count, values))):
         raise InputError(f"{name} must hold positive whole numbers, but got {values!r}.")
 
 

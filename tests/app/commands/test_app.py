@@ -85,13 +85,34 @@ def test_debug_shows_where_an_error_comes_from(folder, capsys):
     assert len(without.splitlines()) == 1
 
 
-def test_what_is_a_mistake_of_this_library_is_not_passed_off_as_the_users(monkeypatch, folder):
+def test_an_error_that_nobody_raised_on_purpose_is_called_a_bug_and_its_traceback_is_kept(
+    monkeypatch, folder, capsys, tmp_path
+):
     def mistaken(*_):
         raise KeyError("x")
 
     monkeypatch.setattr("equipoise.app.commands.check.diagnosis_of", mistaken)
-    with pytest.raises(KeyError):
-        main(["check", "cell.toml"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["check", "cell.toml"]) == 70
+    said = capsys.readouterr().err
+    assert said.startswith("equipoise: This is a bug in equipoise, not in what was given to it (KeyError: 'x').")
+    assert len(said.splitlines()) == 1
+    (report,) = tmp_path.glob("equipoise-*.txt")
+    assert f"the traceback in '{report}'" in said
+    assert "in mistaken" in report.read_text("utf-8")
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), ValueError("x"), RuntimeError("x"), ImportError("x")])
+def test_errors_of_the_same_builtin_kinds_are_bugs_unless_they_were_raised_on_purpose(
+    monkeypatch, folder, capsys, tmp_path, error
+):
+    def mistaken(*_):
+        raise error
+
+    monkeypatch.setattr("equipoise.app.commands.check.diagnosis_of", mistaken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["check", "cell.toml"]) == 70
+    assert "This is a bug in equipoise" in capsys.readouterr().err
 
 
 def test_garbage_is_looked_for_as_often_as_before_unless_the_process_is_the_commands_own(monkeypatch):

@@ -1,4 +1,8 @@
-"""All commands under one name, and how their errors are told: one sentence, exit code 2, a traceback with --debug."""
+"""All commands under one name, and what becomes of their errors.
+
+An error that the library raises on purpose becomes one sentence and exit code 2; anything else is a bug of the library,
+which becomes one sentence, a file with the traceback and exit code 70. With --debug both show a traceback.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,18 @@ import typer
 from typer.exceptions import TyperException
 
 from equipoise.app.commands import check, compare, evaluate, export, fit, info, init, predict, reconcile, report, tune
+from equipoise.app.commands.bug_report import report_bug
 from equipoise.app.commands.endings import IN_WORDS, UNREAD, Commands, Ended, forget_output, terminable
-from equipoise.app.commands.screen import problem, say_what_can_be_said
+from equipoise.app.commands.screen import end_output, problem, say_what_can_be_said
+from equipoise.errors import EquipoiseError
 
 app = typer.Typer(
     name="equipoise",
     cls=Commands,
     help="Bayesian neural networks that obey known balances: from a table and a few equations to a model.",
     epilog="A first model: equipoise init data.csv, edit data.toml, then check, fit, predict and report. "
-    "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 130 interrupted, "
-    "141 nobody read on, 143 terminated.",
+    "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 70 a bug in equipoise, "
+    "130 interrupted, 141 nobody read on, 143 terminated.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -86,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with terminable():
             code = int(_commands()(arguments, prog_name="equipoise", standalone_mode=False) or 0)
-            sys.stdout.flush()
+            end_output()
             return code
     except TyperException as error:  # of the line itself: an unknown command, a missing argument
         problem(getattr(error, "format_message", lambda: str(error))())
@@ -95,8 +101,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _told(int(ended.code or 0))
     except BrokenPipeError:
         return _told(UNREAD)
-    except (ValueError, OSError, RuntimeError, ImportError) as error:  # raised for what cannot be used or is missing
+    except Exception as error:
         if "--debug" in arguments:
             traceback.print_exc()
+        if not isinstance(error, EquipoiseError):
+            return report_bug(error, arguments)
         problem(str(error))
         return 2

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equipoise.app.commands.board import Board
+from equipoise.app.commands.bug_report import SOFTWARE
 from equipoise.app.commands.screen import is_watched, number, remark, say, table
+from equipoise.errors import EquipoiseError
 
 if TYPE_CHECKING:
     from equipoise.app.commands.rows import RowsOfTable
@@ -96,10 +98,13 @@ def _keep_whole_fit(target: Path) -> None:
     """Raise if a first look would take the place of a model that was fitted without --quick."""
     from equipoise.artifact import ArtifactError, describe
 
-    with suppress(ArtifactError):  # none there, or nothing that could be lost
-        if describe(target).notes.get("quick") is False:
-            rule = f"--quick must not replace a whole fit, but got '{target}'"
-            raise FileExistsError(f"{rule}. Give another name with -o, or fit without --quick.")
+    try:
+        whole = describe(target).notes.get("quick") is False
+    except ArtifactError:  # no model there, or nothing that could be lost
+        return
+    if whole:
+        rule = f"--quick must not replace a whole fit, but got '{target}'"
+        raise ArtifactError(f"{rule}. Give another name with -o, or fit without --quick.")
 
 
 def _check_rows(job: Job, rows: RowsOfTable) -> None:
@@ -140,9 +145,9 @@ def _together() -> Iterator[tuple[int, int]]:
     with joined() as group:
         try:
             yield group.rank, group.size
-        except Exception:
+        except Exception as error:
             if not group.tells_first():
-                raise SystemExit(2) from None
+                raise SystemExit(2 if isinstance(error, EquipoiseError) else SOFTWARE) from None
             raise
 
 

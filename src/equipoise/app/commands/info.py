@@ -26,7 +26,7 @@ def run(
         as_json(said.model_dump(mode="json"))
         return
     if job:
-        print(said.job or f"# {model} was not fitted from a job file.\n", end="")  # to the byte
+        say(said.job or f"# {model} was not fitted from a job file.\n", end="")  # to the byte
         return
     columns = said.columns
     say(f"{model}: {'a network with balances' if said.balances else 'a network without balances'}")

@@ -129,12 +129,24 @@ def _begin(parts: Sequence[Part], folder: Path, resume: bool) -> list[Part]:
     if there and not resume:
         advice = "Add --resume to predict only what is missing, or name another folder"
         raise TableError(f"Results must not be there yet, but got '{there[0].output}'. {advice}.")
-    if there and not (note.exists() and note.read_text("utf-8") == said):
+    if there and _text_of(note) != said:
         rule = f"--resume must go on with the same model and options, but '{folder}' was made with others"
         raise TableError(f"{rule}. Name another folder.")
-    folder.mkdir(exist_ok=True)
-    write_atomically(note, lambda file: file.write(said.encode()))
+    try:
+        folder.mkdir(exist_ok=True)
+        write_atomically(note, lambda file: file.write(said.encode()))
+    except OSError as error:
+        rule = f"--output must be a folder that can be written to, but got '{folder}': {error.strerror or error}"
+        raise TableError(f"{rule}. Name another folder.") from error
     return [part for part in parts if part not in there]
+
+
+def _text_of(note: Path) -> str | None:
+    """Return what a note says, or None where there is none that can be read."""
+    try:
+        return note.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 @contextmanager
@@ -167,16 +179,21 @@ def _running(engine: Engine | None, workers: int | None) -> Iterator[int | None]
 @contextmanager
 def _dask_client(workers: int | None) -> Iterator[Any]:
     """That of the cluster that DASK_SCHEDULER_ADDRESS names, or of one on this machine."""
+    from equipoise.artifact import ArtifactError
+
     try:
         import distributed
         from dask import config
     except ImportError:
-        from equipoise.artifact import ArtifactError
-
         advice = "pip install 'equipoise[cluster]'"
         raise ArtifactError(f"--engine dask needs Dask, but it is not installed. {advice}") from None
-    if config.get("scheduler-address", None):
-        with distributed.Client() as client:
+    if address := config.get("scheduler-address", None):
+        try:
+            client = distributed.Client()
+        except OSError as error:  # its TimeoutError too
+            rule = f"The Dask scheduler at '{address}' must be reachable, but got: {error}"
+            raise ArtifactError(f"{rule}. Start it, or unset DASK_SCHEDULER_ADDRESS.") from error
+        with client:
             yield client
         return
     settings: Any = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}

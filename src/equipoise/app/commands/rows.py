@@ -196,9 +196,14 @@ def check_output(output: Path, *read: Path) -> None:
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of a file, which tells whether it is the same."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a file, which tells whether it is the same."""
+    from equipoise.app.tables import TableError
+
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise TableError(f"'{path}' must be readable, but got: {error.strerror or error}. Check its rights.") from error
 
 
 def _frame(table: pd.DataFrame, columns: tuple[str, ...], path: Path, missing_ok: bool) -> pd.DataFrame:

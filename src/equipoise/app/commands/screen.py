@@ -5,11 +5,18 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from equipoise.errors import EquipoiseError
 
 PIPED_WIDTH = 160
 LARGEST_PLAIN = 1e6  # from which numbers are written with an exponent
+
+
+class OutputError(EquipoiseError, OSError):
+    """Standard output cannot be written, for instance because it goes to a file on a full disk."""
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
@@ -31,7 +38,32 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], left
             shown.add_row(*(Text(row[i]) for i in columns))
         with console.capture() as drawn:
             console.print(shown)
-        print("\n".join(line.rstrip() for line in drawn.get().split("\n")), end="")
+        _print("\n".join(line.rstrip() for line in drawn.get().split("\n")), end="")
+
+
+def end_output() -> None:
+    """Write what is still buffered for standard output.
+
+    Raises: OutputError, if it cannot be written, for instance to a full disk.
+    """
+    with _writable():
+        sys.stdout.flush()
+
+
+def _print(text: str, end: str = "\n") -> None:
+    with _writable():
+        print(text, end=end)
+
+
+@contextmanager
+def _writable() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads on: the caller ends the command without a word
+        raise
+    except OSError as error:
+        rule = "Standard output must be writable"
+        raise OutputError(f"{rule}, but got: {error.strerror or error}. Make room, or write elsewhere.") from error
 
 
 def _side_by_side(lines: Sequence[Sequence[str]], width: int) -> list[list[int]]:
@@ -52,9 +84,12 @@ def _side_by_side(lines: Sequence[Sequence[str]], width: int) -> list[list[int]]
     return parts
 
 
-def say(text: str) -> None:
-    """A sentence on standard output; what looks like markup is shown as it is."""
-    print(text)
+def say(text: str, end: str = "\n") -> None:
+    """Show a text on standard output; what looks like markup is shown as it is.
+
+    Raises: OutputError, if it cannot be written.
+    """
+    _print(text, end)
 
 
 def remark(text: str) -> None:
@@ -78,7 +113,7 @@ def as_json(values: Any) -> None:
     """Values for programs; a number that JSON lacks becomes null."""
     from pydantic_core import to_json
 
-    print(to_json(values, indent=2, inf_nan_mode="null", fallback=lambda scalar: scalar.item()).decode())
+    _print(to_json(values, indent=2, inf_nan_mode="null", fallback=lambda scalar: scalar.item()).decode())
 
 
 def is_watched() -> bool:
