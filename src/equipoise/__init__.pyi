@@ -1,3 +1,4 @@
+from .app import report as report, tables as tables, tuning as tuning
 from .app.job import Job as Job, JobError as JobError, Plant as Plant
 from .app.tables import TableError as TableError
 from .artifact import ArtifactError as ArtifactError, load as load
@@ -9,6 +10,7 @@ from .balances import (
 from .diagnosis import diagnose as diagnose, propose as propose
 from .errors import EquipoiseError as EquipoiseError
 from .estimator import ConstrainedBNNRegressor as ConstrainedBNNRegressor
+from .export import export as export
 from .gaussian import (
     ConditionedGaussian as ConditionedGaussian,
     ConditioningLayer as ConditioningLayer,
@@ -29,6 +31,11 @@ from .rivals import (
     MethodRegressor as MethodRegressor,
     compare as compare,
 )
-from .training import TrainingError as TrainingError, TrainingPlan as TrainingPlan, run_many as run_many
+from .training import (
+    TrainingError as TrainingError,
+    TrainingPlan as TrainingPlan,
+    joined as joined,
+    run_many as run_many,
+)
 
 __version__: str

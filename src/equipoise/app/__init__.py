@@ -5,3 +5,7 @@ are `job`, `tables`, `tuning`, `report` and, above them, `commands`.
 
 Calls: every room; only `commands` calls `rivals`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,11 +20,11 @@ def run(
     torch.export.load(FILE).module()(x) gives both. x holds inputs, then known columns, in their own units and in the
     model's order, one row each, as float64.
     """
-    from equipoise import export as deployment
     from equipoise.app.commands.rows import check_output
     from equipoise.artifact import model_file as artifact
+    from equipoise.export import export
 
     target = output or model.with_suffix(".pt2")
     check_output(target, model)
-    deployment.export(artifact.load(model), target, draws)
+    export(artifact.load(model), target, draws)
     say(f"{target}: mean and std of {', '.join(artifact.describe(model).columns.outputs)}")
