@@ -54,7 +54,7 @@ def test_every_link_leads_somewhere(path):
     assert (ROOT / path).exists()
 
 
-def test_ci_runs_the_test_command_of_the_readme():
+def test_ci_runs_lint_types_and_the_test_command_of_the_readme():
     assert "```sh\nmake test\n```" in README
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and not line.startswith("#")]
-    assert commands[-1].strip().removeprefix("exec ") == "make test"
+    assert commands[-1].strip().removeprefix("exec ") == "make check"

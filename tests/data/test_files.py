@@ -1,9 +1,11 @@
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from equipoise.data.files import write_atomically
+from equipoise.data.files import WriteError, write_atomically
+from equipoise.errors import EquipoiseError
 
 
 def files_in(folder):
@@ -25,6 +27,20 @@ def test_a_write_that_fails_midway_leaves_the_old_file_and_nothing_else(tmp_path
         write_atomically(path, write)
     assert path.read_bytes() == b"old"
     assert files_in(tmp_path) == ["page.html"]
+
+
+def test_a_full_disk_is_told_with_the_files_name_and_the_systems_reason(tmp_path, monkeypatch):
+    def full_disk(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(
+        WriteError, match=r"page\.html' must be writable, but got: No space left on device\. Make"
+    ) as info:
+        write_atomically(tmp_path / "page.html", lambda file: file.write(b"new"))
+    assert info.value.strerror == "No space left on device"
+    assert isinstance(info.value, EquipoiseError)
+    assert files_in(tmp_path) == []
 
 
 def test_what_a_link_points_to_is_replaced_and_the_link_stays(tmp_path):

@@ -29,7 +29,7 @@ RESULT = ["2.0", f"{0.5 + np.exp(2.0)}"]  # of_loc + ½ · 2 · 1, of_log_std + 
 @pytest.fixture
 def package(tmp_path):
     """A copy of the loops alone, which can be changed."""
-    copy = tmp_path / "source" / "equipoise" / "kernels"
+    copy = tmp_path / "source" / "equipoise" / "fast"
     shutil.copytree(Path(equipoise.fast.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy.parent / "__init__.py").write_text("")
     return copy

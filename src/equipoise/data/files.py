@@ -5,10 +5,34 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from equipoise.errors import EquipoiseError
+
+
+class WriteError(EquipoiseError, OSError):
+    """A file cannot be written, for instance because the disk is full; `strerror` holds the system's reason."""
+
+    def __init__(self, path: Path, cause: OSError):
+        reason = str(cause.strerror or cause)
+        super().__init__(f"'{path}' must be writable, but got: {reason}. Make room, or name another place.")
+        self.strerror = reason
+
 
 def write_atomically(path: Path, write: Callable) -> None:
-    """Write a binary file beside its place and move it there: readers see the old one or the new one, never half."""
-    place = place_of(path)
+    """Write a binary file beside its place and move it there: readers see the old one or the new one, never half.
+
+    Args:
+        path: Where the file is to be; a link is followed.
+        write: Writes the content to the open binary file that it is called with.
+    Raises:
+        WriteError: The file cannot be written, or its place is a device or a pipe.
+    """
+    try:
+        _write_beside(place_of(path), write)
+    except OSError as error:
+        raise WriteError(path, error) from error
+
+
+def _write_beside(place: Path, write: Callable) -> None:
     part = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:

@@ -18,7 +18,8 @@ from safetensors.numpy import load_file
 from equipoise.app.commands import fit, main
 from equipoise.app.job import Job
 from equipoise.artifact import model_file as artifact
-from equipoise.training.checkpoint import Checkpoint
+from equipoise.data.files import WriteError
+from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.loop import _Run
 
 pytestmark = pytest.mark.usefixtures("long_training")
@@ -252,7 +253,7 @@ def test_resuming_nothing_is_a_fit_from_the_beginning_and_said_to_be_one(folder,
 
 def test_a_fit_that_fails_leaves_an_earlier_model_and_its_history_alone(folder, monkeypatch, refused):
     assert main(["fit", "cell.toml"]) == 0
-    cut_short(monkeypatch, 4, RuntimeError("the loss is not finite"), checkpoint=None)
+    cut_short(monkeypatch, 4, TrainingError("the loss is not finite"), checkpoint=None)
     assert "the loss is not finite" in refused("fit", "cell.toml", "--seed", "1")
 
 
@@ -301,6 +302,11 @@ def full_disk(_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def no_room(path, _):
+    """Fail as `write` fails on a full disk."""
+    raise WriteError(path, OSError(errno.ENOSPC, "No space left on device"))
+
+
 def test_a_full_disk_leaves_nothing_of_a_fit_behind(monkeypatch, refused):
     monkeypatch.setattr(os, "fsync", full_disk)
     assert refused("fit", "cell.toml").endswith(
@@ -311,7 +317,7 @@ def test_a_full_disk_leaves_nothing_of_a_fit_behind(monkeypatch, refused):
 
 def test_a_disk_that_is_full_when_the_model_is_written_costs_no_training(folder, whole, monkeypatch, capsys):
     with monkeypatch.context() as patched:
-        patched.setattr("equipoise.artifact.model_file.write", lambda *_: full_disk(0))
+        patched.setattr("equipoise.artifact.model_file.write", no_room)
         assert main(["fit", "cell.toml"]) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert not (folder / "cell.safetensors").exists()
