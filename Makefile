@@ -17,11 +17,11 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce study tune compare compare-small test test-table check lint types format net bench \
-  figure clean
+.PHONY: help setup reproduce study tune compare compare-small test test-table test-processors check lint types format \
+  net mutants bench figure clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with pinned dependencies and this package in it (PYTHON=python3.11 picks the interpreter)
 
@@ -52,6 +52,22 @@ test: $(STAMP) ## run the tests and doctests (ARGS="-k sentence" passes options 
 test-table: $(STAMP) ## those of what a user's own table goes through: commands, job, reading, diagnosis, report, model file
 	@$(MAKE) --no-print-directory test ARGS="$(TABLE_TESTS) $(ARGS)"
 
+# Other processors sum in another order. These variables have torch, MKL, oneDNN, OpenBLAS, NumPy and numba do without
+# the newer instructions of this one; what they compute then differs by rounding.
+AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell \
+  NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2,+fma NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
+SSE := ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 \
+  OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=nehalem NUMBA_CPU_FEATURES=+sse4.2 \
+  NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
+ROOM := .cache/headroom.jsonl
+
+test-processors: $(STAMP) ## run the tests as on older processors (AVX2, then SSE), and list bands that rounding may fill
+	@mkdir -p $(dir $(ROOM)) && rm -f $(ROOM)
+	@$(MAKE) --no-print-directory test ARGS="-p headroom --headroom $(CURDIR)/$(ROOM) $(ARGS)"
+	@$(AVX2) $(MAKE) --no-print-directory test ARGS="-p headroom --headroom $(CURDIR)/$(ROOM) $(ARGS)"
+	@$(SSE) $(MAKE) --no-print-directory test ARGS="-p headroom --headroom $(CURDIR)/$(ROOM) $(ARGS)"
+	@$(BIN)/python tests/headroom.py $(ROOM)
+
 check: lint types test ## lint, types and tests: what a change has to pass, and what CI runs
 
 lint: $(STAMP) ## check style, formatting, and which rooms import which
@@ -69,6 +85,9 @@ format: $(STAMP) ## format the code and repair what the linter can
 
 net: $(STAMP) ## compare what this tree computes with a commit: make net OLD=COMMIT ARGS="--mode rounding"
 	@$(BIN)/python -m benchmarks.net --old $(OLD) $(ARGS)
+
+mutants: $(STAMP) ## put a hundred kept faults into the code, one by one: do the tests still notice them? (20 minutes)
+	@$(BIN)/python -m benchmarks.mutants check $(ARGS)
 
 bench: $(BENCH)/.stamp ## time the algebra, a training step, prediction and streaming beside their peers, in .venv-bench
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)

@@ -53,12 +53,19 @@ def both_ways(step, model, batch, kl_weight=0.6, temperature=0.3):
     return (nll, ours), (elbo.nll.detach(), dict(zip(parameters, naive, strict=True)))
 
 
-def assert_same(step, model, batch, rtol=3e-9, atol=1e-12):
+def assert_same(step, model, batch, rtol=1e-10):
+    """Compare each parameter's gradient with autograd's, relative to its largest element.
+
+    A gradient sums terms that cancel, so a small element carries the roundings of the large ones. In these models the
+    largest variance is up to 1e5 times the smallest, and a rounding grows by as much: `rtol` is some hundreds of
+    roundings at a condition of 1e3. On three kinds of instructions (SSE, AVX2, AVX-512) 8e-13 was reached.
+    """
     (nll, ours), (expected, naive) = both_ways(step, model, batch)
     torch.testing.assert_close(nll, expected, rtol=rtol, atol=0.0, check_dtype=False)
-    for name in naive:
+    for name, gradient in naive.items():
+        largest = gradient.abs().max().item() if gradient.numel() else 0.0
         torch.testing.assert_close(
-            ours[name], naive[name], rtol=rtol, atol=atol, msg=lambda m, name=name: f"{name}: {m}"
+            ours[name], gradient, rtol=0.0, atol=rtol * largest, msg=lambda m, name=name: f"{name}: {m}"
         )
 
 

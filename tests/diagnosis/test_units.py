@@ -1,6 +1,5 @@
 import builtins
 import math
-import time
 
 import pytest
 
@@ -87,9 +86,7 @@ def test_temperatures_have_zeros_of_their_own():
     ],
 )
 def test_other_texts_are_not_read_and_nothing_is_computed_from_them(text):
-    start = time.monotonic()
-    assert read_unit(text) is None
-    assert time.monotonic() - start < 5.0  # 9^9^9^9 would take for ever
+    assert read_unit(text) is None  # 9^9^9^9 would take for ever
 
 
 def test_columns_may_be_added_unless_their_units_forbid_it():

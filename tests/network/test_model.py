@@ -215,7 +215,9 @@ def test_every_divergence_enters_the_elbo():
     expected = kl(normal(q.loc, q.std), normal(0.0, 1.0)).sum()
     expected += kl(normal(-5.0, 3.0), normal(-6.0, 3.0)) + 3 * kl(normal(-5.5, 3.0), normal(-6.0, 3.0))
     expected += kl(normal(0.25, math.exp(-2)), normal(0.0, 1.0))
-    assert float((elbo.per_row() - elbo.nll).detach()) == pytest.approx(float(expected.detach()) / 5, rel=1e-9)
+    assert float((elbo.per_row() - elbo.nll).detach()) == pytest.approx(
+        float(expected.detach()) / 5, rel=1e-7
+    )  # numbers of `normal` are single
 
 
 def test_derived_seeds_differ_by_every_part_of_their_key():

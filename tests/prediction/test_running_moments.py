@@ -67,14 +67,17 @@ def test_a_small_spread_beside_a_large_mean_keeps_its_digits():
 
 
 def test_a_first_block_unlike_all_others_costs_no_more_digits_than_it_is_shorter():
-    """32 draws that agree, then draws elsewhere: their mean is off by `√(n/32 − 1)` standard deviations, the most."""
+    """32 draws that agree, then draws elsewhere: their mean is off by `√(n/32 − 1)` standard deviations, the most.
+
+    Squares are up to `n/32` times the variance that is left of them, and their sum has some tens of roundings.
+    """
     rng = np.random.default_rng(0)
     for n_blocks in (2, 10, 100):
         a = np.concatenate([np.full(32, 5.0), 6.0 + 1e-3 * rng.normal(size=32 * (n_blocks - 1))])
         running = moments_of(FIELDS, [32] * n_blocks, a, a, a)
         exact = exact_cov(a, a)
         assert abs(a[0] - a.mean()) > 0.99 * np.sqrt((n_blocks - 1) * exact)
-        np.testing.assert_allclose(running.cov("a", "a"), exact, rtol=n_blocks * np.finfo(float).eps)
+        np.testing.assert_allclose(running.cov("a", "a"), exact, rtol=64 * n_blocks * np.finfo(float).eps)
 
 
 def test_running_moments_of_the_same_value_have_no_spread():

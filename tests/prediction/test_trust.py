@@ -460,7 +460,7 @@ def test_offsets_are_told_in_the_balances_unit():
         model.conditioning.offset.log_std.copy_(torch.tensor([0.1, 0.2, 0.3]).log())
     table = table_of(s, model)
     np.testing.assert_allclose(table["offset"], [0.5, -2.0, 0.0] * s.row_scale, rtol=1e-12)
-    np.testing.assert_allclose(table["offset_std"], [0.1, 0.2, 0.3] * s.row_scale, rtol=1e-7)
+    np.testing.assert_allclose(table["offset_std"], [0.1, 0.2, 0.3] * s.row_scale, rtol=1e-5)  # single precision
     np.testing.assert_array_equal(table_of(s)["offset"], 0.0)
 
 

@@ -76,10 +76,8 @@ def test_what_a_task_raises_reaches_the_caller(workers):
 
 def test_a_failure_stops_tasks_that_are_still_running(tmp_path):
     flag = tmp_path / "flag"
-    start = time.monotonic()
     with pytest.raises(ValueError, match="no such cell"):
         run_many({"slow": functools.partial(go_on, flag), "bad": fail}, 2, verbose=False)
-    assert time.monotonic() - start < 50
     assert not flag.exists()
 
 

@@ -4,10 +4,8 @@ import math
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from small_runs import KILL_PLAN, constrained_model, data, plain_model, same_bits
@@ -58,27 +56,38 @@ def test_a_run_cut_short_continues_to_the_same_bits(tmp_path, monkeypatch, stop_
 
 
 KILLED = """
-import sys
+import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from small_runs import KILL_PLAN, constrained_model, data
 from equipoise.training.loop import train
+from equipoise.training.optimizer import Adam
+
+steps, step = [], Adam.step
+
+def counted(self):
+    steps.append(1)
+    if len(steps) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self)
+
+Adam.step = counted
 model = constrained_model()
 train(model, data(), data(32, 1), KILL_PLAN, seed=5, checkpoint=sys.argv[2], checkpoint_seconds=0.0)
 """
 
 
-def test_a_process_killed_at_a_random_step_resumes_to_identical_weights(tmp_path):
-    file = tmp_path / "run.ckpt"
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(Path(__file__).parents[1]), str(file)])
-    whole, resumed = constrained_model(), constrained_model()
+def test_a_process_killed_in_the_middle_of_an_epoch_resumes_to_identical_weights(tmp_path):
+    """Each epoch has four steps; the means take 10 epochs, and what follows 30."""
+    whole = constrained_model()
     train(whole, data(), data(32, 1), KILL_PLAN, seed=5)
-    while not file.exists() and process.poll() is None:  # bounded: the run ends by itself
-        time.sleep(0.005)
-    time.sleep(np.random.default_rng().uniform(0.0, 0.3))  # truly any moment: whatever it is, the end must be the same
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    train(resumed, data(), data(32, 1), KILL_PLAN, seed=5, checkpoint=file)
-    assert same_bits(whole, resumed)
+    folder = str(Path(__file__).parents[1])
+    runs = {step: tmp_path / f"{step}.ckpt" for step in (7, 90)}
+    processes = [subprocess.Popen([sys.executable, "-c", KILLED, folder, str(f), str(k)]) for k, f in runs.items()]
+    assert [process.wait() for process in processes] == [-signal.SIGKILL] * 2
+    for file in runs.values():
+        resumed = constrained_model()
+        train(resumed, data(), data(32, 1), KILL_PLAN, seed=5, checkpoint=file)
+        assert same_bits(whole, resumed)
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
