@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from equipoise.diagnosis.proposals import proposal
-from equipoise.diagnosis.supports import Combination
+from equipoise.diagnosis.sparse_combinations import Combination
 
 NAMES = ["top [t/h]", "bottom [t/h]", "feed [t/h]"]
 SUM = Combination((0, 1, 2), (1.0, 1.0, -1.0), 0.01)

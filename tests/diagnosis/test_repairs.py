@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.diagnosis.repairs import FEWEST_ROWS, KINDS, Terms, find_repair, repaired
-from equipoise.diagnosis.spread import typical
+from equipoise.diagnosis.robust_statistics import typical
 
 OUTPUTS = ("total", "a", "b", "c")
 

@@ -1,5 +1,5 @@
-from .balances import TO_ROUNDING as TO_ROUNDING, BalanceFinding as BalanceFinding, OutlyingRow as OutlyingRow
-from .columns import (
+from .balance_diagnosis import TO_ROUNDING as TO_ROUNDING, BalanceFinding as BalanceFinding, OutlyingRow as OutlyingRow
+from .column_diagnosis import (
     ColumnFinding as ColumnFinding,
     copies_in_words as copies_in_words,
     duplicated_rows as duplicated_rows,

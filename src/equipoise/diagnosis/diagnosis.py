@@ -13,8 +13,14 @@ from pydantic_core import to_jsonable_python
 
 from equipoise.balances import ConstraintError, LinearConstraint, column_unit, did_you_mean, quoted_list
 from equipoise.diagnosis import units
-from equipoise.diagnosis.balances import BIASED, FAILS, LARGEST_SPREAD, TOO_FEW, BalanceFinding, Measured, look
-from equipoise.diagnosis.columns import ColumnFinding, copies_in_words, duplicated_rows, in_words, look_at_column
+from equipoise.diagnosis.balance_diagnosis import BIASED, FAILS, LARGEST_SPREAD, TOO_FEW, BalanceFinding, Measured, look
+from equipoise.diagnosis.column_diagnosis import (
+    ColumnFinding,
+    copies_in_words,
+    duplicated_rows,
+    in_words,
+    look_at_column,
+)
 from equipoise.diagnosis.repairs import Terms
 
 Array = NDArray[np.float64]

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from equipoise.balances import column_unit, did_you_mean, quoted_list
 from equipoise.diagnosis import units
-from equipoise.diagnosis.bulk import bulk
+from equipoise.diagnosis.multivariate_outliers import bulk
 from equipoise.diagnosis.proposals import Proposal, proposal
-from equipoise.diagnosis.spread import thinned
-from equipoise.diagnosis.supports import (
+from equipoise.diagnosis.robust_statistics import thinned
+from equipoise.diagnosis.sparse_combinations import (
     LARGEST_SIGNED,
     LARGEST_SIMPLE,
     MOST_FITS,

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.balances import column_unit, format_equation
-from equipoise.diagnosis.bulk import LITTLE
-from equipoise.diagnosis.factors import shortest
-from equipoise.diagnosis.spread import centred, gross, robust_std, typical
-from equipoise.diagnosis.supports import Combination, negligible_mean
+from equipoise.diagnosis.multivariate_outliers import LITTLE
+from equipoise.diagnosis.robust_statistics import centred, gross, robust_std, typical
+from equipoise.diagnosis.simple_factors import shortest
+from equipoise.diagnosis.sparse_combinations import Combination, negligible_mean
 
 Array = NDArray[np.float64]
 

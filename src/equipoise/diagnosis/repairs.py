@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.balances import column_symbol, format_equation
-from equipoise.diagnosis.factors import CONVERSIONS, nearest, shortest
-from equipoise.diagnosis.outliers import settled
-from equipoise.diagnosis.spread import (
+from equipoise.diagnosis.residual_outliers import settled
+from equipoise.diagnosis.robust_statistics import (
     OUTLYING,
     Mask,
     centred,
@@ -38,6 +37,7 @@ from equipoise.diagnosis.spread import (
     thinned,
     typical,
 )
+from equipoise.diagnosis.simple_factors import CONVERSIONS, nearest, shortest
 from equipoise.diagnosis.units import conversions, same_dimension
 
 Array = NDArray[np.float64]

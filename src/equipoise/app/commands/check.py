@@ -122,7 +122,7 @@ def _line(balance: BalanceFinding, where: Places) -> list[str]:
 
 
 def _paragraph(balance: BalanceFinding, where: Places, job: Job) -> Iterator[str]:
-    from equipoise.app.job.drafting import toml_line
+    from equipoise.app.job import toml_line
     from equipoise.diagnosis import TO_ROUNDING
 
     yield f"{balance.name}: {balance.equation}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from equipoise.app.job.complaints import JobError
-from equipoise.app.job.jobfile import Job, Name
+from equipoise.app.job.job_errors import JobError
+from equipoise.app.job.job_file import Job, Name
 from equipoise.balances import EquationError, parse_equation
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equipoise.app.tuning.space import Space
+from equipoise.app.tuning.search_space import Space
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames
 from equipoise.estimator import ConstrainedBNNRegressor

@@ -22,10 +22,10 @@ from sklearn.base import clone
 from tqdm.auto import tqdm
 
 from equipoise.app.tuning.fingerprint import fingerprint
-from equipoise.app.tuning.journal import JournalStudy, import_optuna, quiet
 from equipoise.app.tuning.journal_file import kept_in
-from equipoise.app.tuning.space import Space, check_first, check_space
-from equipoise.app.tuning.watch import TimeUpError, Watch
+from equipoise.app.tuning.optuna_study import JournalStudy, import_optuna, quiet
+from equipoise.app.tuning.search_space import Space, check_first, check_space
+from equipoise.app.tuning.trial_callback import TimeUpError, Watch
 from equipoise.errors import InputError, check_count
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.training import TrainingPlan

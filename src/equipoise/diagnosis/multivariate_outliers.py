@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.spread import MOST_GROSS, NEGLIGIBLE, Mask, gross, middle
+from equipoise.diagnosis.robust_statistics import MOST_GROSS, NEGLIGIBLE, Mask, gross, middle
 
 Array = NDArray[np.float64]
 REACH = 3.0  # robust standard deviations beyond which a row is shrunk to begin with

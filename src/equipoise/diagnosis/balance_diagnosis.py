@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr
 
 from equipoise.balances import Residual
-from equipoise.diagnosis.digits import written_rounding
-from equipoise.diagnosis.outliers import OutlyingRow, largest, outlying, settled
 from equipoise.diagnosis.repairs import FITTED, OVERRULING, Repair, Terms, find_repair, repaired, without
-from equipoise.diagnosis.spread import centred, quantity, thinned, typical
+from equipoise.diagnosis.residual_outliers import OutlyingRow, largest, outlying, settled
+from equipoise.diagnosis.robust_statistics import centred, quantity, thinned, typical
+from equipoise.diagnosis.rounding import written_rounding
 
 Array = NDArray[np.float64]
 TO_ROUNDING, WITHIN_NOISE, BIASED, FAILS = "holds to rounding", "holds within noise", "biased", "does not hold"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.spread import centred, thinned, typical
+from equipoise.diagnosis.robust_statistics import centred, thinned, typical
 
 Array = NDArray[np.float64]
 MOST_DIGITS = 9

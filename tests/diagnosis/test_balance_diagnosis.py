@@ -6,9 +6,9 @@ import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.diagnosis import diagnose
-from equipoise.diagnosis.balances import Sizes, systematic
+from equipoise.diagnosis.balance_diagnosis import Sizes, systematic
 from equipoise.diagnosis.repairs import Terms
-from equipoise.diagnosis.spread import robust_std
+from equipoise.diagnosis.robust_statistics import robust_std
 from equipoise.prediction.trust import residuals
 
 MASS = LinearConstraint.from_equations({"mass": "feed = top + bottom"}, outputs=["feed", "top", "bottom"])

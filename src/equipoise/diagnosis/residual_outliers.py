@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.spread import MOST_GROSS, Mask, gross
+from equipoise.diagnosis.robust_statistics import MOST_GROSS, Mask, gross
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from equipoise.app.tuning.watch import PrunedError, TimeUpError, Watch
+from equipoise.app.tuning.trial_callback import PrunedError, TimeUpError, Watch
 from equipoise.training.plan import TrainingPlan
 
 

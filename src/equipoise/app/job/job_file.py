@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
-from equipoise.app.job.complaints import JobError, complaint, misplaced
+from equipoise.app.job.job_errors import JobError, complaint, misplaced
 from equipoise.app.job.options import Flag, LearnedTolerance, ModelOptions, Sensor, Tolerance
 from equipoise.balances import EquationError, column_symbol, did_you_mean, parse_equation, quoted_list
 

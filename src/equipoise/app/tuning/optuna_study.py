@@ -18,8 +18,8 @@ from typing import Any
 import pandas as pd
 
 from equipoise.app.tuning.journal_file import TuningError, storage_in
-from equipoise.app.tuning.space import Space
-from equipoise.app.tuning.watch import PrunedError, Watch
+from equipoise.app.tuning.search_space import Space
+from equipoise.app.tuning.trial_callback import PrunedError, Watch
 from equipoise.errors import MissingPackageError
 from equipoise.network import derived_seed
 from equipoise.training import TrainingError

@@ -4,7 +4,15 @@ import scipy.stats
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from equipoise.diagnosis.spread import centred, certainly_related, fitted_step, quantity, robust_std, thinned, typical
+from equipoise.diagnosis.robust_statistics import (
+    centred,
+    certainly_related,
+    fitted_step,
+    quantity,
+    robust_std,
+    thinned,
+    typical,
+)
 
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 columns = hnp.arrays(float, st.integers(1, 300), elements=finite)

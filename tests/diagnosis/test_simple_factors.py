@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from equipoise.diagnosis.factors import CONVERSIONS, SIMPLE, complexity, endless, nearest, shortest
+from equipoise.diagnosis.simple_factors import CONVERSIONS, SIMPLE, complexity, endless, nearest, shortest
 
 
 @pytest.mark.parametrize("factor", [2, 0.5, 10, 100, 1000, 60, 3600, 1e-3, 24, 3.6, 1.8])

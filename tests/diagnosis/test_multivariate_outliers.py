@@ -3,8 +3,8 @@ import pytest
 import sklearn.covariance
 from hypothesis import given, settings, strategies as st
 
-from equipoise.diagnosis.bulk import bulk
-from equipoise.diagnosis.spread import gross
+from equipoise.diagnosis.multivariate_outliers import bulk
+from equipoise.diagnosis.robust_statistics import gross
 
 
 def plant(n=400, noise=0.01, seed=0):

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from equipoise.diagnosis.outliers import largest, outlying
-from equipoise.diagnosis.spread import robust_std
+from equipoise.diagnosis.residual_outliers import largest, outlying
+from equipoise.diagnosis.robust_statistics import robust_std
 
 
 def test_outliers_lie_six_robust_deviations_off_the_median():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from equipoise.diagnosis.supports import (
+from equipoise.diagnosis.sparse_combinations import (
     LARGEST_SIGNED,
     MATERIAL,
     MOST_FITS,

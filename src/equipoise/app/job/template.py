@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from equipoise.app.job.complaints import JobError, misplaced
+from equipoise.app.job.job_errors import JobError, misplaced
 from equipoise.app.job.options import ModelOptions
 from equipoise.balances import EquationError, did_you_mean, parse_equation
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from equipoise.diagnosis.digits import step, written_rounding
+from equipoise.diagnosis.rounding import step, written_rounding
 
 
 @given(st.integers(0, 7), st.floats(0.1, 1e3), st.integers(0, 100))

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from equipoise.diagnosis import columns as columns_module
-from equipoise.diagnosis.columns import ColumnFinding, copies_in_words, duplicated_rows, in_words, look_at_column
+from equipoise.diagnosis import column_diagnosis
+from equipoise.diagnosis.column_diagnosis import (
+    ColumnFinding,
+    copies_in_words,
+    duplicated_rows,
+    in_words,
+    look_at_column,
+)
 
 few_values = st.sampled_from([0.0, -0.0, 1.0, np.nan, np.inf, 1e300, 5e-324])
 
@@ -46,7 +52,7 @@ def test_duplicates_are_found_among_many_rows():
 
 
 def test_rows_that_share_a_hash_only_are_no_duplicates(monkeypatch):
-    monkeypatch.setattr(columns_module, "_MIX", np.uint64(0))  # now all rows have the same hash
+    monkeypatch.setattr(column_diagnosis, "_MIX", np.uint64(0))  # now all rows have the same hash
     table = [np.array([1.0, 2.0, 1.0]), np.array([1.0, 1.0, 1.0])]
     assert duplicated_rows(table).tolist() == [2]
 

@@ -14,7 +14,7 @@ from itertools import chain, combinations, islice, product
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.diagnosis.factors import SIMPLE, complexity, endless, nearest
+from equipoise.diagnosis.simple_factors import SIMPLE, complexity, endless, nearest
 
 Array = NDArray[np.float64]
 Supports = NDArray[np.intp]
