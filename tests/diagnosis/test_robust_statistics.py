@@ -82,7 +82,7 @@ def test_constant_or_few_values_are_related_to_nothing():
 
 
 @given(st.integers(1, 10_000), st.integers(1, 500))
-def test_thinned_rows_are_distinct_in_order_and_reach_from_end_to_end(n_rows, most):
+def test_evenly_spaced_rows_are_distinct_in_order_and_reach_from_end_to_end(n_rows, most):
     rows = evenly_spaced(n_rows, most)
     assert len(rows) == min(n_rows, most)
     assert rows[0] == 0

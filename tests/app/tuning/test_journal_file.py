@@ -47,7 +47,7 @@ def test_a_study_that_ran_out_of_room_goes_on_as_one_that_did_not(tmp_path, monk
     ended = optuna_study._this_process()
     monkeypatch.setattr(optuna_study, "_this_process", lambda: "another")
     monkeypatch.setattr(optuna_study, "_is_gone", lambda process: process == ended)
-    monkeypatch.setattr(optuna_study, "NAMELESS", 0.0)
+    monkeypatch.setattr(optuna_study, "CLAIM_SECONDS", 0.0)
     pd.testing.assert_frame_equal(known(search(tmp_path / "cut", first=[GOOD, BAD])), known(whole))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut"]
 

@@ -1,4 +1,10 @@
-"""The job file: one small TOML text that says what to learn from which table, and the commented draft of one."""
+"""Job: job files, small TOML texts that describe which model to learn from which table.
+
+In: the text of a job file, or columns and balances for the draft of one. Out: a checked `Job`, which builds constraint
+and estimator, or a `Plant`, which has what reconciliation needs; the text of a draft; `JobError` with one sentence.
+
+Calls: `balances`, `gaussian`, `training`, `estimator`.
+"""
 
 from equipoise.app.job.job_errors import JobError
 from equipoise.app.job.job_file import TABLE_NAME, Job
