@@ -70,7 +70,7 @@ class BalanceFinding:
         relative_std: Size of the residual's variation divided by the spread of the terms; None where they do not vary.
         worst_rows: The five rows with the largest residuals, largest first.
         n_outliers: Number of rows whose residual lies more than 6 robust standard deviations (see `robust_std`) from
-            the median; 0 for a balance that does not hold, where none are looked for.
+            the median; 0 for a balance that does not hold, where they are not determined.
         outliers: The ten largest of them, largest first.
         repair: The single change that makes the balance hold; None if there is none or none is needed.
     """

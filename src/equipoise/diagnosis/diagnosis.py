@@ -60,7 +60,7 @@ class Diagnosis:
 
     @property
     def holds(self) -> bool:
-        """Whether no balance has the verdict `does not hold`; a biased one, or one with too few rows, is no failure."""
+        """Whether no balance has the verdict `does not hold`; the verdicts `biased` and `too few rows` do not count."""
         return all(balance.holds for balance in self.balances)
 
     @property
@@ -245,7 +245,7 @@ def _select(values: Array, rows: NDArray[np.intp]) -> Array:
 def _finding(
     balance: MeasuredBalance, constraint: LinearConstraint, table: Mapping[str, Array], usable: Sequence[str]
 ) -> BalanceFinding:
-    """Diagnose one balance, with the usable columns of the table as those that may be missing in it."""
+    """Diagnose one balance; any usable column of the table may be missing in it."""
     inputs = {name: _select(table[name], balance.rows) for name in constraint.columns}
     others = {name: _select(table[name], balance.rows) for name in usable if name not in balance.terms.coefficients}
     return diagnose_balance(balance, inputs, others, constraint.outputs)

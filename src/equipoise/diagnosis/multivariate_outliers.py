@@ -1,8 +1,8 @@
 """Multivariate outliers: rows that break linear relations which nearly all rows of a table obey.
 
-In such rows a meter was stuck, off, or wrong by a factor, and they hide a balance from covariances. Which rows are
-outliers shows only beside the relations that the others obey. So both are determined in turns, as in least trimmed
-squares:
+In such rows a meter was stuck, off, or wrong by a factor; they change the covariances so much that a balance may not be
+found. Outliers can be recognised only with the relations that the others obey. So both are determined in turns, as in
+least trimmed squares:
 
 1. Start with weighted rows: a row is shrunk, as a whole, until no value lies more than 3 robust standard deviations
    from its median. A shrunk row still obeys a relation about the weighted mean, and no row dominates.

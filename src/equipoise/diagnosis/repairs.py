@@ -4,7 +4,7 @@ Let `z` be the residual of the balance as it is written. Every such change turns
 one of its terms, a column that is missing, or 1; the step `a` is known (a sign: −2, a column: ±1) or fitted by least
 squares. The size of a residual is its trimmed root mean square, so that a few gross errors decide nothing, while a mean
 counts. Before and after a change it is computed from the rows that are no outliers of the changed balance (see
-`residual_outliers`): which rows are outliers shows only beside a balance that holds.
+`residual_outliers`): outliers can be recognised only with a balance that holds.
 
 - A repair must reduce the residual by a factor of 5. By chance that happens to one of 40 candidates with a probability
   below 3 % at 5 rows, and never at 20.
@@ -226,9 +226,9 @@ def _changes(
 
     Args:
         terms: The terms of the balance.
-        z: Its residual in the rows that are looked at.
-        others: Columns that have no term in it, in these rows.
-        rows: Positions of these rows.
+        z: Its residual in a sample of the rows.
+        others: Columns that have no term in it, in this sample.
+        rows: Positions of the sample.
         outputs: Names of the outputs.
     """
     for column, coefficient in terms.coefficients.items():

@@ -35,7 +35,7 @@ def decimal_step(values: Array) -> float:
     """Return the power of ten of which all values are multiples; 0 where they have more than 9 digits after the point.
 
     A column that does not vary is assumed to be exact: its step is 0. Of long columns, 1000 evenly spaced values are
-    looked at.
+    used.
 
     Example:
         >>> [decimal_step(np.array(values)) for values in ([1.25, 3.5, 2.0], [3.0, 12.0], [2**0.5, 3**0.5])]

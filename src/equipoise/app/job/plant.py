@@ -90,7 +90,7 @@ class Plant(Job):
 
     @property
     def accuracies(self) -> dict[str, Accuracy]:
-        """Accuracies of the columns by full name, of those whose accuracy the section `[sensors]` gives."""
+        """Accuracies by full name of the columns that have one in the section `[sensors]`."""
         values = {self.sensed(name): Accuracy.parse(value) for name, value in self.sensors.items()}
         return {name: accuracy for name, accuracy in values.items() if accuracy is not None}
 

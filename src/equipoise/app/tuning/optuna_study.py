@@ -73,7 +73,7 @@ class JournalStudy:
 
         Args:
             first: Values by name of the parameter, for each of the first trials.
-            n_trials: Number of trials in the journal at which no other one is begun.
+            n_trials: Number of trials in the journal after which none is started.
         """
         while len(self.begun) < n_trials:
             self._enqueue_next(first)

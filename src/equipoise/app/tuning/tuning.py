@@ -77,8 +77,8 @@ def tune(
         X, Y: All rows, as for `fit`, in their own units, shape `(n, n_x)` and `(n, n_y)`.
         space: `Choice`, `Uniform` or `Whole` by name of a parameter of the estimator or of `TrainingPlan`.
         held_out: Positions of the rows by which trials are judged.
-        n_trials: Number of trials in the journal at which no other one is begun; pruned and failed trials, and those of
-            earlier starts and other processes, count.
+        n_trials: Number of trials after which the search ends; pruned and failed trials, and those of earlier starts
+            and other processes, count.
         journal: File that keeps the study; that of another study is refused. Any number of processes may share it:
             start the same call in each. The order in which they finish trials then changes what is proposed.
         seed: Seed of all randomness.
