@@ -304,7 +304,7 @@ def test_events_too_rare_to_be_sampled_and_numbers_too_large_to_be_squared_are_n
     table = two_balances(n=30_000)
     table[:, 7] = 0.0
     table[1, 7] = 1.0  # every row but this one is 0, and it is not among the 20,000 rows that are looked at
-    assert 1 not in discovery.thinned(len(table))
+    assert 1 not in discovery.evenly_spaced(len(table))
     table[:, 8] *= 1e200
     table[:, 9] *= 1e-200
     assert equations(table, NAMES) == ["a = b + c", "e = d + f + g"]
@@ -358,8 +358,8 @@ def low_rank(p, n=200):
 
 
 def test_a_search_that_is_cut_short_says_so(monkeypatch):
-    monkeypatch.setattr(discovery, "MOST_WORK", 2000)
-    monkeypatch.setattr(discovery, "MOST_FITS", 100)
+    monkeypatch.setattr(discovery, "MAX_SIGNED_TRIALS", 2000)
+    monkeypatch.setattr(discovery, "MAX_FITS", 100)
     with pytest.warns(SearchWarning) as caught:
         assert propose(*low_rank(12)) == []
     said = [str(warning.message) for warning in caught]
@@ -368,7 +368,7 @@ def test_a_search_that_is_cut_short_says_so(monkeypatch):
 
 
 def test_a_search_that_found_everything_says_nothing(monkeypatch):
-    monkeypatch.setattr(discovery, "MOST_WORK", 1000)
+    monkeypatch.setattr(discovery, "MAX_SIGNED_TRIALS", 1000)
     table = two_balances()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

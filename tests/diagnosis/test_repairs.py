@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from equipoise.balances.linear import LinearConstraint
-from equipoise.diagnosis.repairs import FEWEST_ROWS, KINDS, Terms, find_repair, repaired
-from equipoise.diagnosis.spread import typical
+from equipoise.diagnosis.repairs import KINDS, MIN_ROWS, Terms, find_repair, repaired
+from equipoise.diagnosis.robust_statistics import trimmed_rms
 
 OUTPUTS = ("total", "a", "b", "c")
 
@@ -117,7 +117,7 @@ def test_the_repaired_equation_can_be_read_and_leaves_what_was_said(coefficients
     repair = repair_of(columns, coefficients)
     balance = LinearConstraint.from_equations(repair.equation, outputs=list(columns))
     z = balance.residual(np.zeros((300, 0)), np.column_stack(list(columns.values())))[:, 0]
-    assert typical(z) == pytest.approx(repair.after, rel=1e-9)
+    assert trimmed_rms(z) == pytest.approx(repair.after, rel=1e-9)
     assert repair.after < repair.before / 5
     others = {name: values for name, values in columns.items() if name not in coefficients}
     new, kept = repaired(terms_of(columns, coefficients), others, repair)
@@ -195,9 +195,9 @@ def test_a_candidate_with_missing_values_is_compared_where_it_is_known():
 
 
 def test_few_rows_are_no_evidence():
-    columns = made_up(n=FEWEST_ROWS - 1)
+    columns = made_up(n=MIN_ROWS - 1)
     assert repair_of(columns, TRUE | {"a": 1.0}) is None
-    assert repair_of(made_up(n=FEWEST_ROWS), TRUE | {"a": 1.0}).column == "a"
+    assert repair_of(made_up(n=MIN_ROWS), TRUE | {"a": 1.0}).column == "a"
 
 
 def test_unrelated_columns_are_hardly_ever_repaired_by_chance():
@@ -220,7 +220,8 @@ def test_neither_order_nor_unit_changes_the_repair(order, scale, wrong):
     terms = terms_of(columns, {name: coefficients[name] for name in order})
     repair = find_repair(terms, others, OUTPUTS)
     assert (repair.kind, repair.column) == ("sign", wrong)
-    assert repair.after / scale == pytest.approx(typical(sum(c * made_up(n=60)[k] for k, c in TRUE.items())), rel=1e-6)
+    residual = sum(c * made_up(n=60)[k] for k, c in TRUE.items())
+    assert repair.after / scale == pytest.approx(trimmed_rms(residual), rel=1e-6)
 
 
 def in_units(columns):
@@ -240,7 +241,7 @@ def test_several_terms_in_another_unit_are_brought_to_one_together(noise):
     written = LinearConstraint.from_equations(repair.equation, outputs=names)
     signed = np.array([ratios[name] * c for name, c in zip(names, TRUE.values(), strict=True)])
     assert np.allclose(written.B[0] / written.B[0, 0], signed / signed[0])
-    assert repair.after == pytest.approx(typical(np.column_stack(list(columns.values())) @ written.B[0]), rel=1e-9)
+    assert repair.after == pytest.approx(trimmed_rms(np.column_stack(list(columns.values())) @ written.B[0]), rel=1e-9)
     assert repair.message.startswith(("bring `total` and `a` to mV: residual ", "bring `b` and `c` to V: residual "))
 
 

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from equipoise.diagnosis import units
-from equipoise.diagnosis.units import available, conversions, read_unit, same_dimension, unit_faults
+from equipoise.diagnosis.units import available, conversions, format_quantity, read_unit, same_dimension, unit_faults
 
 pint = pytest.importorskip("pint")
 
@@ -155,3 +155,12 @@ def test_units_that_cannot_be_converted_are_left_alone(other):
 
 def test_without_pint_nothing_is_converted(without_pint):
     assert conversions({"P [kW]": 1.0, "Q [MW]": -1.0}) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0 V"), (0.2345, "0.23 V"), (-0.004, "-0.004 V"), (1234.0, "1200 V"), (2e7, "2e+07 V"), (3e-9, "3e-09 V")],
+)
+def test_numbers_are_written_with_two_digits(value, text):
+    assert format_quantity(value, "V") == text
+    assert format_quantity(value) == text.removesuffix(" V")

@@ -1,12 +1,17 @@
-from .balances import TO_ROUNDING as TO_ROUNDING, BalanceFinding as BalanceFinding, OutlyingRow as OutlyingRow
-from .columns import (
-    ColumnFinding as ColumnFinding,
-    copies_in_words as copies_in_words,
-    duplicated_rows as duplicated_rows,
-    in_words as in_words,
-    look_at_column as look_at_column,
+from .balance_diagnosis import (
+    HOLDS_TO_ROUNDING as HOLDS_TO_ROUNDING,
+    MAX_LISTED_ROWS as MAX_LISTED_ROWS,
+    BalanceFinding as BalanceFinding,
 )
-from .diagnosis import LISTED as LISTED, Diagnosis as Diagnosis, diagnose as diagnose
+from .column_diagnosis import (
+    ColumnFinding as ColumnFinding,
+    column_warnings as column_warnings,
+    copy_warnings as copy_warnings,
+    diagnose_column as diagnose_column,
+    duplicated_rows as duplicated_rows,
+)
+from .diagnosis import Diagnosis as Diagnosis, diagnose as diagnose
 from .discovery import DiscoveryError as DiscoveryError, SearchWarning as SearchWarning, propose as propose
 from .proposals import Proposal as Proposal
 from .repairs import Repair as Repair
+from .residual_outliers import OutlyingRow as OutlyingRow

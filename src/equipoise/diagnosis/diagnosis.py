@@ -1,4 +1,4 @@
-"""A table against its balances, before any training: what holds, what does not and how to repair it."""
+"""Diagnosis of a table before training: which balances hold, how to repair the others, and faults of the table."""
 
 import dataclasses
 import math
@@ -13,27 +13,41 @@ from pydantic_core import to_jsonable_python
 
 from equipoise.balances import ConstraintError, LinearConstraint, column_unit, did_you_mean, quoted_list
 from equipoise.diagnosis import units
-from equipoise.diagnosis.balances import BIASED, FAILS, LARGEST_SPREAD, TOO_FEW, BalanceFinding, Measured, look
-from equipoise.diagnosis.columns import ColumnFinding, copies_in_words, duplicated_rows, in_words, look_at_column
+from equipoise.diagnosis.balance_diagnosis import (
+    BIASED,
+    DOES_NOT_HOLD,
+    MAX_LISTED_ROWS,
+    MAX_SPREAD,
+    TOO_FEW_ROWS,
+    BalanceFinding,
+    MeasuredBalance,
+    diagnose_balance,
+)
+from equipoise.diagnosis.column_diagnosis import (
+    ColumnFinding,
+    column_warnings,
+    copy_warnings,
+    diagnose_column,
+    duplicated_rows,
+)
 from equipoise.diagnosis.repairs import Terms
 
 Array = NDArray[np.float64]
-LISTED = 10  # row positions that are kept of many
-MENTIONED = 3  # outlying rows in a sentence
+MENTIONED_ROWS = 3  # outliers that are named in a sentence
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the data say of the balances, and what is the matter with the table.
+    """Findings on the balances, columns and rows of a table.
 
     Attributes:
         balances: One finding per balance.
         columns: One finding per column: inputs, known columns, outputs, then others.
-        n_rows: Rows of the table.
-        n_duplicates: Rows that repeat an earlier one exactly.
-        duplicates: Positions of the first of them.
-        units_checked: Whether units were looked at; None if no column of a balance carries one.
-        warnings: Sentences on everything that deserves a look.
+        n_rows: Number of rows of the table.
+        n_duplicates: Number of rows that repeat an earlier one exactly.
+        duplicates: Positions of the first ten of them.
+        units_checked: Whether the units of the balances were compared; None if no column of a balance has a unit.
+        warnings: Sentences on everything that deserves attention.
     """
 
     balances: tuple[BalanceFinding, ...]
@@ -46,17 +60,17 @@ class Diagnosis:
 
     @property
     def holds(self) -> bool:
-        """Whether no balance has the verdict `does not hold`; a biased one, or one with too few rows, is no failure."""
+        """Whether no balance has the verdict `does not hold`; the verdicts `biased` and `too few rows` do not count."""
         return all(balance.holds for balance in self.balances)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The warnings that the findings on the balances do not hold already."""
-        told = set(_verdicts(self.balances))
-        return tuple(warning for warning in self.warnings if warning not in told)
+        """The warnings, without those that repeat verdict, reason and repair of a balance."""
+        verdicts = set(_verdict_warnings(self.balances))
+        return tuple(warning for warning in self.warnings if warning not in verdicts)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values for JSON; what is not finite becomes None."""
+        """Convert the diagnosis to a dictionary of plain values for JSON; numbers that are not finite become None."""
         plain = to_jsonable_python(dataclasses.asdict(self), inf_nan_mode="null") | {"holds": self.holds}
         for record, balance in zip(plain["balances"], self.balances, strict=True):
             record["holds"] = balance.holds
@@ -75,18 +89,20 @@ def diagnose(
     precision: float = float(np.finfo(float).eps),
     called: Callable[[Sequence[int]], str] | None = None,
 ) -> Diagnosis:
-    """Look whether data obey balances, and what is wrong where they do not.
+    """Diagnose whether data obey balances, what would repair those that they do not obey, and faults of the table.
 
     Args:
         constraint: The balances.
-        X: Inputs, then known columns, shape `(n, n_columns)`; NaN is missing.
-        Y: Outputs, shape `(n, n_outputs)`; NaN is missing.
-        sensor_std: Standard deviations of the outputs' sensors, in their units: a mapping from outputs to numbers, or
-            an array `(n_outputs,)`. A balance of which a sensor is not given, NaN or "learn" is judged by its terms.
-        candidates: Other columns of the table, by name, shape `(n,)` each: one may be missing in a balance.
+        X: Inputs, then known columns, in their own units, shape `(n, n_columns)`; NaN is missing.
+        Y: Outputs in their own units, shape `(n, n_outputs)`; NaN is missing.
+        sensor_std: Standard deviations of the outputs' sensors, in the outputs' units: a mapping from outputs to
+            numbers, or an array `(n_outputs,)`. A balance with a sensor that is not given, NaN or "learn" is judged by
+            the sizes of its terms.
+        candidates: Other columns of the table by name, shape `(n,)` each, one of which may be missing in a balance.
         precision: Relative rounding of the data, if they once were of a shorter type than float64.
-        called: What sentences call rows, given their positions, such as "lines 5 and 9"; by default the positions,
-            from 0.
+        called: Function from positions of rows to their names in sentences, such as "lines 5 and 9"; by default the
+            positions themselves, from 0.
+    Returns: One finding for each balance and each column, and warnings in words.
     Raises: ConstraintError, if columns do not fit the constraint or each other.
     Example:
         >>> rng = np.random.default_rng(0)
@@ -102,18 +118,23 @@ def diagnose(
     X, Y, others = _checked(constraint, X, Y, candidates or {})
     names = (*constraint.columns, *constraint.outputs)
     table = dict(zip(names, (*X.T, *Y.T), strict=True)) | others
-    columns = tuple(look_at_column(name, _role(name, constraint), values) for name, values in table.items())
+    columns = tuple(diagnose_column(name, _role(name, constraint), values) for name, values in table.items())
     usable = [column.name for column in columns if column.minimum is not None and not column.constant]
-    every = _measured(constraint, table, _sensors(sensor_std, constraint.outputs), precision)
-    balances = tuple(_finding(measured, constraint, table, usable) for measured in every)
+    measured = _measured(constraint, table, _sensor_std(sensor_std, constraint.outputs), precision)
+    balances = tuple(_finding(balance, constraint, table, usable) for balance in measured)
     repeated = duplicated_rows(table)
-    checked, faults = _units(constraint)
-    outlying = _outliers(balances, called or _by_position)
-    warnings = [*_verdicts(balances), *outlying, *faults, *_on_columns(columns, len(X)), *copies_in_words(table)]
+    units_checked, unit_warnings = _compare_units(constraint)
+    warnings = [
+        *_verdict_warnings(balances),
+        *_outlier_warnings(balances, called or _by_position),
+        *unit_warnings,
+        *(warning for column in columns for warning in column_warnings(column, len(X))),
+        *copy_warnings(table),
+    ]
     if len(repeated):
         warnings.append(f"{len(repeated)} of {len(X)} rows repeat an earlier one exactly.")
-    positions = tuple(map(int, repeated[:LISTED]))
-    return Diagnosis(balances, columns, len(X), len(repeated), positions, checked, tuple(warnings))
+    positions = tuple(map(int, repeated[:MAX_LISTED_ROWS]))
+    return Diagnosis(balances, columns, len(X), len(repeated), positions, units_checked, tuple(warnings))
 
 
 def _role(name: str, constraint: LinearConstraint) -> str:
@@ -124,7 +145,7 @@ def _role(name: str, constraint: LinearConstraint) -> str:
 def _checked(
     constraint: LinearConstraint, X: Any, Y: Any, candidates: Mapping[str, Any]
 ) -> tuple[Array, Array, dict[str, Array]]:
-    """Columns of float64, of one length, each contiguous."""
+    """Check and convert the data; return X and Y with contiguous columns, and the candidates, all in float64."""
     X, Y = np.asarray(X, dtype=float, order="F"), np.asarray(Y, dtype=float, order="F")
     for argument, data, names in (("X", X, constraint.columns), ("Y", Y, constraint.outputs)):
         if data.ndim != 2 or data.shape[1] != len(names):
@@ -142,22 +163,22 @@ def _checked(
     return X, Y, others
 
 
-def _sensors(said: Any, outputs: tuple[str, ...]) -> Array:
-    """Standard deviation of each output's sensor, NaN where it is not known."""
-    if said is None or (isinstance(said, str) and said == "learn"):
+def _sensor_std(sensor_std: Any, outputs: tuple[str, ...]) -> Array:
+    """Check `sensor_std` and return the standard deviation of each output's sensor, NaN where it is not known."""
+    if sensor_std is None or (isinstance(sensor_std, str) and sensor_std == "learn"):
         return np.full(len(outputs), np.nan)
-    if isinstance(said, Mapping):
-        for name in said:
+    if isinstance(sensor_std, Mapping):
+        for name in sensor_std:
             if name not in outputs:
                 advice = did_you_mean(str(name), outputs)
                 raise ConstraintError(f"sensor_std must name outputs, but got {name!r}. {advice}")
-        said = [said.get(name, math.nan) for name in outputs]
-        said = [math.nan if isinstance(value, str) and value == "learn" else value for value in said]
+        values = [sensor_std.get(name, math.nan) for name in outputs]
+        sensor_std = [math.nan if isinstance(value, str) and value == "learn" else value for value in values]
     try:
-        std = np.asarray(said, dtype=float)
+        std = np.asarray(sensor_std, dtype=float)
     except (TypeError, ValueError):
         rule = "sensor_std must hold numbers or 'learn', one per output"
-        raise ConstraintError(f"{rule}, but got {reprlib.repr(said)}. Correct it.") from None
+        raise ConstraintError(f"{rule}, but got {reprlib.repr(sensor_std)}. Correct it.") from None
     if std.shape != (len(outputs),):
         rule = f"sensor_std must be a mapping from outputs, or have shape ({len(outputs)},)"
         raise ConstraintError(f"{rule}, but got shape {std.shape}. The outputs are {quoted_list(outputs)}.")
@@ -169,22 +190,39 @@ def _sensors(said: Any, outputs: tuple[str, ...]) -> Array:
 
 def _measured(
     constraint: LinearConstraint, table: Mapping[str, Array], sensor_std: Array, precision: float
-) -> Iterator[Measured]:
-    """Each balance over the rows in which all its columns were measured."""
+) -> Iterator[MeasuredBalance]:
+    """Evaluate each balance in the rows in which all its columns were measured.
+
+    Args:
+        constraint: The balances.
+        table: Columns by name, shape `(n,)` each.
+        sensor_std: Standard deviations of the outputs' sensors, shape `(n_outputs,)`; NaN where not known.
+        precision: Relative rounding of the data.
+    """
     order = (*constraint.columns, *constraint.outputs)
     for k, name in enumerate(constraint.names):
         row = np.concatenate([constraint.A[k], constraint.B[k]])
         coefficients = {order[j]: float(row[j]) for j in np.flatnonzero(row)}
         terms, rows, magnitude = _terms(coefficients, -float(constraint.b[k]), table, constraint.units[k], precision)
         explained = np.hypot.reduce(np.where(constraint.B[k] != 0, constraint.B[k] * sensor_std, 0.0))
-        known = None if np.isnan(explained) else float(explained)
-        yield Measured(name, constraint.equations[k], terms, rows, magnitude, precision, known)
+        residual_std = None if np.isnan(explained) else float(explained)
+        yield MeasuredBalance(name, constraint.equations[k], terms, rows, magnitude, precision, residual_std)
 
 
 def _terms(
     coefficients: Mapping[str, float], constant: float, table: Mapping[str, Array], unit: str | None, precision: float
 ) -> tuple[Terms, NDArray[np.intp], Array]:
-    """One balance column by column (Z1), its rows, and the sum of its terms' sizes in each of them."""
+    """Evaluate one balance column by column (Z1).
+
+    Args:
+        coefficients: Coefficients of the balance by column.
+        constant: Its constant, on the side of the terms.
+        table: Columns by name, shape `(n,)` each.
+        unit: Unit of the balance.
+        precision: Relative rounding of the data.
+    Returns: Its terms, the positions of the rows in which all its columns were measured, and the sum of the absolute
+        values of its terms in each of them.
+    """
     n_rows = len(next(iter(table.values())))
     z, magnitude = np.full(n_rows, constant), np.full(n_rows, abs(constant))
     with np.errstate(invalid="ignore", over="ignore"):  # infinite values count as missing
@@ -193,28 +231,28 @@ def _terms(
             z += term
             magnitude += np.abs(term)
     rows = np.flatnonzero(np.isfinite(magnitude))
-    z, magnitude = _rows(z, rows), _rows(magnitude, rows)
-    columns = {name: _rows(table[name], rows) for name in coefficients}
+    z, magnitude = _select(z, rows), _select(magnitude, rows)
+    columns = {name: _select(table[name], rows) for name in coefficients}
     rounding = 64 * precision * float(magnitude.max(initial=0.0))
     return Terms(coefficients, constant, columns, z, rounding, unit), rows, magnitude
 
 
-def _rows(values: Array, rows: NDArray[np.intp]) -> Array:
-    """Some rows of a column; all of them without copying."""
+def _select(values: Array, rows: NDArray[np.intp]) -> Array:
+    """Return the values of a column in some rows, in ascending order; a view if these are all rows."""
     return values if len(rows) == len(values) else values[rows]
 
 
 def _finding(
-    measured: Measured, constraint: LinearConstraint, table: Mapping[str, Array], usable: Sequence[str]
+    balance: MeasuredBalance, constraint: LinearConstraint, table: Mapping[str, Array], usable: Sequence[str]
 ) -> BalanceFinding:
-    inside = measured.terms.coefficients
-    inputs = {name: _rows(table[name], measured.rows) for name in constraint.columns}
-    others = {name: _rows(table[name], measured.rows) for name in usable if name not in inside}
-    return look(measured, inputs, others, constraint.outputs)
+    """Diagnose one balance; any usable column of the table may be missing in it."""
+    inputs = {name: _select(table[name], balance.rows) for name in constraint.columns}
+    others = {name: _select(table[name], balance.rows) for name in usable if name not in balance.terms.coefficients}
+    return diagnose_balance(balance, inputs, others, constraint.outputs)
 
 
-def _units(constraint: LinearConstraint) -> tuple[bool | None, list[str]]:
-    """Whether units were looked at (None: there are none), and what is wrong with them."""
+def _compare_units(constraint: LinearConstraint) -> tuple[bool | None, list[str]]:
+    """Return whether the units of the balances were compared (None: there are none), and sentences on their faults."""
     columns = (*constraint.columns, *constraint.outputs)
     coefficients = np.hstack([constraint.A, constraint.B])
     rows = [{columns[j]: float(row[j]) for j in np.flatnonzero(row)} for row in coefficients]
@@ -226,29 +264,24 @@ def _units(constraint: LinearConstraint) -> tuple[bool | None, list[str]]:
     return True, [f"Balance '{name}': {fault}." for name, row in named for fault in units.unit_faults(row)]
 
 
-def _verdicts(balances: Sequence[BalanceFinding]) -> Iterator[str]:
+def _verdict_warnings(balances: Sequence[BalanceFinding]) -> Iterator[str]:
     for balance in balances:
-        if balance.verdict in (FAILS, BIASED, TOO_FEW):
-            verdict = {BIASED: "is biased", TOO_FEW: "has too few rows"}.get(balance.verdict, balance.verdict)
+        if balance.verdict in (DOES_NOT_HOLD, BIASED, TOO_FEW_ROWS):
+            verdict = {BIASED: "is biased", TOO_FEW_ROWS: "has too few rows"}.get(balance.verdict, balance.verdict)
             repair = f" To repair it, {balance.repair.message}." if balance.repair else ""
             yield f"Balance '{balance.name}' {verdict}: {balance.reason}.{repair}"
-        elif (balance.relative_std or 0.0) > LARGEST_SPREAD:
+        elif (balance.relative_std or 0.0) > MAX_SPREAD:
             yield f"Balance '{balance.name}' cannot be told from chance: its terms vary as if they were unrelated."
 
 
-def _outliers(balances: Sequence[BalanceFinding], called: Callable[[Sequence[int]], str]) -> Iterator[str]:
+def _outlier_warnings(balances: Sequence[BalanceFinding], called: Callable[[Sequence[int]], str]) -> Iterator[str]:
     for balance in balances:
         if n := balance.n_outliers:
-            rows = called([outlier.row for outlier in balance.outliers[:MENTIONED]])
-            which = f"first of all {rows}" if n > MENTIONED else rows
+            rows = called([outlier.row for outlier in balance.outliers[:MENTIONED_ROWS]])
+            which = f"first of all {rows}" if n > MENTIONED_ROWS else rows
             many = "the residual of 1 row stands out" if n == 1 else f"residuals of {n} rows stand out"
             yield f"Balance '{balance.name}': {many} ({which})."
 
 
 def _by_position(rows: Sequence[int]) -> str:
     return ", ".join(map(str, rows))
-
-
-def _on_columns(columns: Sequence[ColumnFinding], n_rows: int) -> Iterator[str]:
-    for column in columns:
-        yield from in_words(column, n_rows)

@@ -1,20 +1,20 @@
-"""Balances that hide in a table: few columns whose sum, with simple coefficients, hardly varies.
+"""Discovery: balances that hide in a table, as sums of few columns that hardly vary.
 
-What is proposed is for people to keep or to delete: that columns add up says nothing of the reason. How it is found:
+The result is a list of proposals for people to keep or to delete: columns may add up for any reason. The steps are:
 
 1. Columns are grouped by the dimensions of their units; columns without a unit may join any group. Where units of one
-   group differ in size, such as kW and MW, all that follows is done twice: with numbers of one unit, then as they are,
-   in case a header is wrong.
-2. The few rows that break what all others obey are left out (see `bulk`).
-3. Columns that the others together do not explain are in no balance.
-4. Sums with coefficients ±1 are tried for all choices of up to `max_terms` columns, fewest first; where noise is up to
-   10 % of what its terms vary by, such a sum is found.
-5. Where something is left over, small rationals, powers of ten and conversions of time are tried (noise up to 1 %),
-   then numbers of few digits (0.1 %).
-6. What follows from balances before it is not listed again.
+   group differ in size, such as kW and MW, the search is done twice: with all numbers in one unit, then as they are, in
+   case the unit in a column's name is wrong.
+2. The few rows that break what all others obey are left out (see `multivariate_outliers`).
+3. Columns that the others together do not explain are in no balance and are left out.
+4. Sums with coefficients ±1 are tried for all choices of up to `max_terms` columns, fewest first. Such a sum is found
+   if its noise is up to 10 % of the spread of its terms.
+5. Where some combination of columns that hardly varies remains, small rationals, powers of ten and conversions of time
+   are tried as coefficients (noise up to 1 %), then numbers of few digits (0.1 %).
+6. Balances that follow from earlier ones are not listed again.
 
 The work is limited: up to 30 columns of one group are searched for 6 terms, 40 for 5, 100 for 3. A `SearchWarning` says
-when fewer terms than wanted were looked for, and which columns were left out because they are mostly empty.
+when fewer terms than requested were searched for, and which columns were left out because they are mostly empty.
 """
 
 import warnings
@@ -27,41 +27,41 @@ from numpy.typing import NDArray
 
 from equipoise.balances import column_unit, did_you_mean, quoted_list
 from equipoise.diagnosis import units
-from equipoise.diagnosis.bulk import bulk
-from equipoise.diagnosis.proposals import Proposal, proposal
-from equipoise.diagnosis.spread import thinned
-from equipoise.diagnosis.supports import (
+from equipoise.diagnosis.multivariate_outliers import consistent_rows
+from equipoise.diagnosis.proposals import Proposal, make_proposal
+from equipoise.diagnosis.robust_statistics import evenly_spaced
+from equipoise.diagnosis.sparse_combinations import (
     LARGEST_SIGNED,
     LARGEST_SIMPLE,
-    MOST_FITS,
-    MOST_WORK,
+    MAX_FITS,
+    MAX_SIGNED_TRIALS,
     Combination,
     Moments,
-    Unknown,
+    NewSupports,
     affordable_terms,
     fitted_sums,
-    follows,
-    incomplete,
+    is_implied,
+    is_incomplete,
     is_known,
-    left_over,
     signed_sums,
+    smallest_remaining,
 )
 from equipoise.errors import EquipoiseError
 
 Array = NDArray[np.float64]
-FEWEST_ROWS = 12
+MIN_ROWS = 12
 UNEXPLAINED = 0.5  # share of a column's variance that the others may leave before it counts as unrelated to them
-LEFT_OVER = 5 * LARGEST_SIGNED  # relative size of the smallest component beyond which there is nothing more to find
-SMALLEST = 1e-100
-FAR_OUT = 5.0  # ranges from the 1st to the 99th percentile by which a sentinel or spike lies outside
+LARGEST_REMAINING = 5 * LARGEST_SIGNED  # relative size of the smallest remaining component that ends the search
+SMALLEST_RANGE = 1e-100  # of a column's values; their squares must not underflow
+OUTLYING_RANGES = 5.0  # a sentinel or spike lies so many ranges from the 1st to the 99th percentile outside them
 
 
 class SearchWarning(UserWarning):
-    """The search for balances was cut short, or left something out."""
+    """A search for balances that was cut short or left columns out."""
 
 
 class DiscoveryError(EquipoiseError, ValueError):
-    """The table or what is asked of it is not usable."""
+    """A table, names or options from which no balances can be discovered."""
 
 
 def propose(
@@ -70,46 +70,48 @@ def propose(
     """Find balances in a table, those with the fewest terms first; exact ones before noisy ones.
 
     Args:
-        values: The table, shape `(n, p)`; NaN is missing. Columns that are constant or half empty are left out, then
-            rows with missing values and rows with sentinels (such as −9999). At least 12 rows, and more rows than
-            columns, must remain.
-        columns: Names of the p columns.
+        values: The table, shape `(n, p)`, in the columns' units; NaN is missing. Columns that are constant or half
+            empty are left out, then rows with missing values and rows with sentinels (such as −9999). At least 12 rows,
+            and more rows than columns, must remain.
+        columns: Names of the p columns, with their units as in `"feed [kg/h]"`.
         outputs: Names of outputs; if there are any, each balance has one of them.
         max_terms: Largest number of columns in a balance.
         most: Largest number of balances.
+    Returns: The proposals; none where too few rows remain or nothing hardly varies.
     Raises: DiscoveryError, if names or numbers are not usable.
     Example:
         >>> rng = np.random.default_rng(0)
         >>> top, bottom, heat = rng.uniform(1, 3, (3, 100))
         >>> feed = top + bottom + 0.01 * rng.standard_normal(100)
-        >>> [found.equation for found in propose(np.column_stack([top, heat, feed, bottom]),
-        ...                                      ["top", "heat", "feed", "bottom"])]
+        >>> table = np.column_stack([top, heat, feed, bottom])
+        >>> [proposal.equation for proposal in propose(table, ["top", "heat", "feed", "bottom"])]
         ['feed = top + bottom']
     """
     values, names = _checked(values, columns, outputs, max_terms, most)
     kept = _usable(values)
     rows = _complete(values[:, kept])
-    _say_if_empty(values, names)
-    if len(rows) < FEWEST_ROWS or len(rows) <= len(kept):
-        _say_if_few(len(rows), len(kept))
+    _warn_if_empty(values, names)
+    if len(rows) < MIN_ROWS or len(rows) <= len(kept):
+        _warn_if_few(len(rows), len(kept))
         return []
-    sample, kept = _varying(values[np.ix_(rows[thinned(len(rows))], kept)], kept)
-    sample, kept = _without_gross_rows(sample, kept, names)
-    needed = np.array([not outputs or names[j] in outputs for j in kept])
-    found: list[Combination] = []
+    sample, kept = _varying(values[np.ix_(rows[evenly_spaced(len(rows))], kept)], kept)
+    sample, kept = _without_outliers(sample, kept, names)
+    required = np.array([not outputs or names[j] in outputs for j in kept])
+    candidates: list[Combination] = []
     for group in _groups([names[j] for j in kept]):
-        if needed[group].any():
-            for sizes in _sizes([names[kept[j]] for j in group]):
-                sums = _search(sample[:, group] * sizes, needed[group], max_terms)
-                found += [_moved(_resized(each, sizes), group) for each in sums]
-    chosen = _independent(found, sample)
-    proposed = (proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen)
-    return [each for each in proposed if each is not None][:most]
+        if required[group].any():
+            for factors in _unit_factors([names[kept[j]] for j in group]):
+                sums = _search(sample[:, group] * factors, required[group], max_terms)
+                candidates += [_in_larger_table(_in_own_units(each, factors), group) for each in sums]
+    chosen = _independent(candidates, sample)
+    proposals = (make_proposal(each, values[:, kept], [names[j] for j in kept]) for each in chosen)
+    return [proposal for proposal in proposals if proposal is not None][:most]
 
 
 def _checked(
     values: Any, columns: Sequence[str], outputs: Sequence[str], max_terms: int, most: int
 ) -> tuple[Array, list[str]]:
+    """Check the arguments of `propose`; return the table, infinite values replaced by NaN, and the names."""
     values, names = np.asarray(values, dtype=float), list(columns)
     if values.ndim != 2 or values.shape[1] != len(names):
         rule = f"values must have shape (rows, {len(names)}), a column for each name"
@@ -127,45 +129,47 @@ def _checked(
 
 
 def _usable(values: Array) -> NDArray[np.intp]:
-    """Columns that vary, within what squares can hold, and are at least half full."""
+    """Return the positions of the columns that vary, are at least half full and have squares that do not overflow."""
     full = np.isfinite(values).sum(axis=0) * 2 >= max(len(values), 1)
     low = np.min(values, axis=0, initial=np.inf, where=np.isfinite(values))
     high = np.max(values, axis=0, initial=-np.inf, where=np.isfinite(values))
-    return np.flatnonzero(full & (high > low) & (high - low > SMALLEST) & (np.maximum(high, -low) < 1 / SMALLEST))
+    return np.flatnonzero(
+        full & (high > low) & (high - low > SMALLEST_RANGE) & (np.maximum(high, -low) < 1 / SMALLEST_RANGE)
+    )
 
 
 def _complete(values: Array) -> NDArray[np.intp]:
-    """Rows without missing values, and without values far outside the usual range of their column."""
+    """Return the positions of rows without missing values and without values far outside the range of their column."""
     rows = np.flatnonzero(np.isfinite(values).all(axis=1))
     if not len(rows) or not values.shape[1]:
         return rows[:0]
-    low, high = np.quantile(values[rows[thinned(len(rows))]], [0.01, 0.99], axis=0)
-    reach = FAR_OUT * (high - low)
+    low, high = np.quantile(values[rows[evenly_spaced(len(rows))]], [0.01, 0.99], axis=0)
+    reach = OUTLYING_RANGES * (high - low)
     usual = (values[rows] >= low - reach) & (values[rows] <= high + reach) | (reach == 0)
     return rows[usual.all(axis=1)]
 
 
 def _varying(sample: Array, kept: NDArray[np.intp]) -> tuple[Array, NDArray[np.intp]]:
-    """The columns that vary in these rows, with their positions: a rare event may not be among them."""
+    """Select the columns that vary in these rows, and their positions; some may have varied in other rows only."""
     varies = sample.max(axis=0) > sample.min(axis=0)
     return sample[:, varies], kept[varies]
 
 
-def _without_gross_rows(sample: Array, kept: NDArray[np.intp], names: list[str]) -> tuple[Array, NDArray[np.intp]]:
-    """Rows that break nothing that nearly all rows obey, in any group of columns."""
-    rows = np.logical_and.reduce([bulk(sample[:, group]) for group in _groups([names[j] for j in kept])])
+def _without_outliers(sample: Array, kept: NDArray[np.intp], names: list[str]) -> tuple[Array, NDArray[np.intp]]:
+    """Select the rows that obey what nearly all rows obey in every group of columns, then the columns that vary."""
+    rows = np.logical_and.reduce([consistent_rows(sample[:, group]) for group in _groups([names[j] for j in kept])])
     return (sample, kept) if rows.all() else _varying(sample[rows], kept)
 
 
 def _groups(names: list[str]) -> Iterator[NDArray[np.intp]]:
-    """Positions of columns whose units have one dimension, together with those that have none."""
+    """Iterate over dimensions: positions of the columns with units of this dimension, and of those without a unit."""
     dimensions = [_dimension(name) for name in names]
     for dimension in dict.fromkeys(filter(None, dimensions)) or [None]:
         yield np.array([j for j, own in enumerate(dimensions) if own in (None, dimension)], dtype=np.intp)
 
 
 def _dimension(name: str) -> Any:
-    """The dimension of a column's unit; the unit's text where that cannot be read; None without a unit."""
+    """Return the dimension of a column's unit; the unit's text where that cannot be read; None without a unit."""
     text, unit = column_unit(name), _unit(name)
     return text if unit is None else ("dimension", unit.dimension)
 
@@ -175,8 +179,8 @@ def _unit(name: str) -> units.Unit | None:
     return units.read_unit(text) if text else None
 
 
-def _sizes(names: list[str]) -> Iterator[Array]:
-    """By what columns of one group are to be multiplied: to get the unit that most of them have; then by 1."""
+def _unit_factors(names: list[str]) -> Iterator[Array]:
+    """Iterate over factors for the columns of one group: first those that convert to the most frequent unit, then 1."""
     factors = [None if unit is None else unit.factor for unit in map(_unit, names)]
     counts = Counter(factor for factor in factors if factor is not None)
     if len(counts) > 1:
@@ -185,81 +189,92 @@ def _sizes(names: list[str]) -> Iterator[Array]:
     yield np.ones(len(names))
 
 
-def _resized(each: Combination, sizes: Array) -> Combination:
-    """The same combination of columns that had been multiplied by these sizes; its smallest coefficient stays."""
-    before = np.array(each.coefficients)
-    after = before * sizes[list(each.support)]
+def _in_own_units(combination: Combination, factors: Array) -> Combination:
+    """Rewrite a combination of converted columns for the columns in their own units; the smallest coefficient stays.
+
+    Args:
+        combination: A combination of columns that had been multiplied by `factors`.
+        factors: Factors of all columns of the group, shape `(p,)`.
+    """
+    before = np.array(combination.coefficients)
+    after = before * factors[list(combination.support)]
     after *= np.abs(before).min() / np.abs(after).min()
-    return Combination(each.support, tuple(float(f"{c:.12g}") for c in after), each.relative)
+    return Combination(combination.support, tuple(float(f"{c:.12g}") for c in after), combination.relative)
 
 
-def _search(sample: Array, needed: NDArray[np.bool_], max_terms: int) -> list[Combination]:
-    """Combinations of the columns of one group that hardly vary."""
-    moments = Moments.of(sample)
+def _search(sample: Array, required: NDArray[np.bool_], max_terms: int) -> list[Combination]:
+    """Find combinations of the columns of one group that hardly vary.
+
+    Args:
+        sample: The columns, shape `(n, p)`.
+        required: Which columns are required, shape `(p,)`: a combination has one of them.
+        max_terms: Largest number of columns in a combination.
+    """
+    moments = Moments.from_sample(sample)
     active = np.flatnonzero(_unexplained(moments.cov) <= UNEXPLAINED)
     if len(active) < 2:
         return []
-    moments, needed = moments.take(active), needed[active]
-    found = _signed(moments, needed, max_terms)
-    found += _fitted(moments.cov, needed, max_terms, found)
-    return [_moved(each, active) for each in found]
+    moments, required = moments.select(active), required[active]
+    sums = _signed(moments, required, max_terms)
+    sums += _fitted(moments.cov, required, max_terms, sums)
+    return [_in_larger_table(each, active) for each in sums]
 
 
 def _unexplained(cov: Array) -> Array:
-    """Share of each column's variance that all others leave, shape `(p,)`."""
+    """Return the share of each column's variance that all other columns do not explain, shape `(p,)`."""
     std = np.sqrt(np.diagonal(cov))
     return 1 / np.diagonal(np.linalg.inv(cov / np.outer(std, std) + 1e-12 * np.eye(len(cov))))
 
 
-def _signed(moments: Moments, needed: NDArray[np.bool_], max_terms: int) -> list[Combination]:
-    """Sums with coefficients ±1; of equally many terms those without a constant first."""
-    cov, found = moments.cov, list[Combination]()
-    terms = affordable_terms(len(cov), max_terms, lambda n_terms: 2 ** (n_terms - 1), MOST_WORK)
+def _signed(moments: Moments, required: NDArray[np.bool_], max_terms: int) -> list[Combination]:
+    """Find sums with coefficients ±1; among those with equally many columns the ones without a constant come first."""
+    cov, sums = moments.cov, list[Combination]()
+    terms = affordable_terms(len(cov), max_terms, lambda n_terms: 2 ** (n_terms - 1), MAX_SIGNED_TRIALS)
     for n_terms in range(2, terms + 1):
-        if left_over(cov, found) > LEFT_OVER:
-            return found
-        exact = [one for one in found if one.exact]
-        sums = signed_sums(cov, n_terms, Unknown(needed, exact), Unknown(needed, found))
-        for each in sorted(sums, key=moments.length):
-            if not is_known(each, found, np.sqrt(np.diagonal(cov))):
-                found.append(each)
-    if left_over(cov, found) <= LEFT_OVER:
-        _say_if_short(terms, max_terms, len(cov), "coefficients ±1")
-    return found
+        if smallest_remaining(cov, sums) > LARGEST_REMAINING:
+            return sums
+        exact = [each for each in sums if each.exact]
+        new = signed_sums(cov, n_terms, NewSupports(required, exact), NewSupports(required, sums))
+        for each in sorted(new, key=moments.n_terms):
+            if not is_known(each, sums, np.sqrt(np.diagonal(cov))):
+                sums.append(each)
+    if smallest_remaining(cov, sums) <= LARGEST_REMAINING:
+        _warn_if_short(terms, max_terms, len(cov), "coefficients ±1")
+    return sums
 
 
-def _fitted(cov: Array, needed: NDArray[np.bool_], max_terms: int, known: list[Combination]) -> list[Combination]:
-    """Sums with other coefficients."""
-    found: list[Combination] = []
-    terms = affordable_terms(len(cov), max_terms, lambda n_terms: 1, MOST_FITS)
+def _fitted(cov: Array, required: NDArray[np.bool_], max_terms: int, known: list[Combination]) -> list[Combination]:
+    """Find sums with other coefficients that are not implied by the known ones."""
+    sums: list[Combination] = []
+    terms = affordable_terms(len(cov), max_terms, lambda n_terms: 1, MAX_FITS)
     for n_terms in range(2, terms + 1):
-        if left_over(cov, known + found) > LARGEST_SIMPLE:
-            return found
-        for each in fitted_sums(cov, n_terms, Unknown(needed, known + found)):
-            if not is_known(each, known + found, np.sqrt(np.diagonal(cov))):
-                found.append(each)
-    if left_over(cov, known + found) <= LARGEST_SIMPLE:
-        _say_if_short(terms, max_terms, len(cov), "other coefficients")
-    return found
+        if smallest_remaining(cov, known + sums) > LARGEST_SIMPLE:
+            return sums
+        for each in fitted_sums(cov, n_terms, NewSupports(required, known + sums)):
+            if not is_known(each, known + sums, np.sqrt(np.diagonal(cov))):
+                sums.append(each)
+    if smallest_remaining(cov, known + sums) <= LARGEST_SIMPLE:
+        _warn_if_short(terms, max_terms, len(cov), "other coefficients")
+    return sums
 
 
-def _say_if_empty(values: Array, names: list[str]) -> None:
+def _warn_if_empty(values: Array, names: list[str]) -> None:
     filled = np.isfinite(values).sum(axis=0)
     for j in np.flatnonzero((filled > 0) & (filled * 2 < len(values))):
         missing = f"{len(values) - filled[j]} of its {len(values)} values are missing"
         warnings.warn(f"{names[j]!r} was left out of the search for balances: {missing}.", SearchWarning, stacklevel=3)
 
 
-def _say_if_few(n_rows: int, n_columns: int) -> None:
+def _warn_if_few(n_rows: int, n_columns: int) -> None:
     if n_columns > 1:
         message = (
             f"No balances were looked for: {n_rows} rows have values in all of {n_columns} columns, but at least "
-            f"{max(FEWEST_ROWS, n_columns + 1)} are needed. Give more rows, or fewer columns."
+            f"{max(MIN_ROWS, n_columns + 1)} are needed. Give more rows, or fewer columns."
         )
         warnings.warn(message, SearchWarning, stacklevel=3)
 
 
-def _say_if_short(terms: int, max_terms: int, n_columns: int, kind: str) -> None:
+def _warn_if_short(terms: int, max_terms: int, n_columns: int, kind: str) -> None:
     if terms < min(max_terms, n_columns):
         message = (
             f"Balances with {kind} were looked for up to {terms} terms only, not {max_terms}: {n_columns} related "
@@ -268,17 +283,19 @@ def _say_if_short(terms: int, max_terms: int, n_columns: int, kind: str) -> None
         warnings.warn(message, SearchWarning, stacklevel=5)
 
 
-def _independent(found: list[Combination], sample: Array) -> list[Combination]:
-    """Those that do not follow from others: exact ones first, then those with the fewest terms."""
+def _independent(combinations: list[Combination], sample: Array) -> list[Combination]:
+    """Choose combinations that do not follow from others: exact ones first, then those with the fewest terms."""
     chosen: list[Combination] = []
-    moments = Moments.of(sample)
-    found = [each for each in found if not incomplete(each, found, np.diagonal(moments.cov))]
-    for each in sorted(found, key=lambda one: (not one.exact, moments.length(one), one.rank())):
-        if not follows(each, chosen, sample.std(axis=0)):
+    moments = Moments.from_sample(sample)
+    variances = np.diagonal(moments.cov)
+    complete = [each for each in combinations if not is_incomplete(each, combinations, variances)]
+    for each in sorted(complete, key=lambda each: (not each.exact, moments.n_terms(each), each.sort_key())):
+        if not is_implied(each, chosen, sample.std(axis=0)):
             chosen.append(each)
     return chosen
 
 
-def _moved(each: Combination, positions: NDArray[np.intp]) -> Combination:
-    """The same combination with the columns' positions in a larger table."""
-    return Combination(tuple(positions[list(each.support)].tolist()), each.coefficients, each.relative)
+def _in_larger_table(combination: Combination, positions: NDArray[np.intp]) -> Combination:
+    """Replace the positions of the columns in a group by their positions in a larger table."""
+    support = tuple(positions[list(combination.support)].tolist())
+    return Combination(support, combination.coefficients, combination.relative)

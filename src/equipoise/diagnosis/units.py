@@ -1,6 +1,7 @@
-"""Do the units of a balance's columns agree? They are read from names such as `"Voltage [V]"`, by pint (extra `units`).
+"""Units of columns: read from names such as `"Voltage [V]"`, compared within a balance, and written behind numbers.
 
-Only names of units, whole powers of one digit, products, quotients and parentheses reach pint: nothing is evaluated.
+Units are read by pint (the extra `units`). Only names of units, whole powers of one digit, products, quotients and
+parentheses are passed to pint: nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from equipoise.balances import column_unit
 
 _LONGEST = 60
 _POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SPELLINGS = {"·": "*", "×": "*", "−": "-", "**": "^", "°C": "degC", "°F": "degF", "°": "deg", "%": " percent "}
 _PART = re.compile(r"[^\W\d_]+(?:\^-?\d)?(?![\w^])|(?<![\w^-])1(?![\w^])|[*/()\s]")
-_NEWTON_METRE = re.compile(r"\bNm\b")  # pint takes it for a unit of yarn
+_NEWTON_METRE = re.compile(r"\bNm\b")  # to pint this is a unit of yarn
 _NORMAL_VOLUME = re.compile(r"\b[NS]m\^3")  # normal or standard cubic metres: an amount of gas, unknown to pint
 _SUPERSCRIPT = re.compile(r"(?<=[^\W\d_])([⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹])")
 _PLAIN_POWER = re.compile(r"(?<=[^\W\d_])(-?[1-9])(?![\w.])")  # m3/h, s-1
@@ -26,13 +29,13 @@ _PLAIN_POWER = re.compile(r"(?<=[^\W\d_])(-?[1-9])(?![\w.])")  # m3/h, s-1
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as pint understands it.
+    """A unit as pint reads it.
 
     Attributes:
-        text: As it stands in the column's name.
-        dimension: Powers of base dimensions.
-        factor: Size in base units.
-        offset: Its zero in base units, such as 273.15 for °C.
+        text: The unit as it stands in the column's name.
+        dimension: Base dimensions with their powers, sorted by name.
+        factor: Size of the unit in base units.
+        offset: Zero of the unit in base units, such as 273.15 for °C.
     """
 
     text: str
@@ -42,7 +45,7 @@ class Unit:
 
 
 def available() -> bool:
-    """Whether units can be looked at: whether pint is installed."""
+    """Return whether units can be read, that is, whether pint is installed."""
     return _registry() is not None
 
 
@@ -57,7 +60,7 @@ def _registry() -> Any:
 
 @lru_cache(maxsize=4096)
 def read_unit(text: str) -> Unit | None:
-    """A unit from its text; None if it cannot be read, or pint is not installed.
+    """Read a unit from its text; return None if it cannot be read or pint is not installed.
 
     Example:
         >>> read_unit("mV").factor, read_unit("m3/h") == read_unit("m3/h"), read_unit("bananas")
@@ -72,21 +75,25 @@ def read_unit(text: str) -> Unit | None:
         offset = ureg.Quantity(0.0, parsed).to_base_units().magnitude
         powers = sorted((name, float(power)) for name, power in parsed.dimensionality.items())
         return Unit(text, tuple(powers), float(factor), float(offset))
-    except Exception:  # whatever pint says of it, the name of a column must not stop a check
+    except Exception:  # pint raises many kinds; the name of a column must not stop a diagnosis
         return None
 
 
 def same_dimension(one: str, other: str) -> bool:
-    """Whether columns of these names may be added, as far as their units can be read."""
+    """Return whether two columns have units of one dimension; True where a unit is missing or cannot be read."""
     first, second = (read_unit(unit) if unit else None for unit in map(column_unit, (one, other)))
     return first is None or second is None or first.dimension == second.dimension
 
 
 def conversions(coefficients: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """For each unit among the columns of a balance: factors that bring terms of other units to it.
+    """Return, for each unit among the columns of a balance, the factors that convert the terms of other units to it.
 
-    Terms that have a factor already, and balances with several dimensions or zeros, are left as they are.
+    Terms with coefficients other than ±1 are not converted: they may have their factor already. Nor are balances whose
+    units differ in dimension or offset.
 
+    Args:
+        coefficients: Coefficients of the balance by column.
+    Returns: By text of the unit, factors by column.
     Example:
         >>> conversions({"Voltage [V]": 1.0, "Loss [mV]": -1.0})
         {'V': {'Loss [mV]': 0.001}, 'mV': {'Voltage [V]': 1000.0}}
@@ -95,20 +102,20 @@ def conversions(coefficients: Mapping[str, float]) -> dict[str, dict[str, float]
     units = {name: unit for name, text in texts.items() if (unit := read_unit(text))}
     if len({(unit.dimension, unit.offset) for unit in units.values()}) != 1:
         return {}
-    found = {}
-    for to in dict.fromkeys(units.values()):
+    factors = {}
+    for target in dict.fromkeys(units.values()):
         others = {
-            name: unit for name, unit in units.items() if abs(coefficients[name]) == 1 and unit.factor != to.factor
+            name: unit for name, unit in units.items() if abs(coefficients[name]) == 1 and unit.factor != target.factor
         }
-        found[to.text] = {name: float(f"{unit.factor / to.factor:.12g}") for name, unit in others.items()}
-    return found
+        factors[target.text] = {name: float(f"{unit.factor / target.factor:.12g}") for name, unit in others.items()}
+    return factors
 
 
 def unit_faults(coefficients: Mapping[str, float]) -> list[str]:
-    """What is wrong with the units of one balance, in words.
+    """Describe in words each unit of a balance that cannot be read or does not fit the units of the other columns.
 
     Args:
-        coefficients: Of the balance, by column.
+        coefficients: Coefficients of the balance by column.
     Example:
         >>> unit_faults({"Voltage [V]": 1.0, "Loss [mV]": 1.0})
         ["'Loss [mV]' is in mV and 'Voltage [V]' in V: its factor 0.001 is missing"]
@@ -120,15 +127,16 @@ def unit_faults(coefficients: Mapping[str, float]) -> list[str]:
         return faults
     kinds = {name: (unit.dimension, unit.factor, unit.offset) for name, unit in units.items()}
     counts = Counter(kinds.values())
-    like = max(units, key=lambda name: (counts[kinds[name]], abs(coefficients[name]) == 1))  # others have factors
-    found = (_fault(name, like, units, coefficients) for name in units if name != like)
-    return faults + [fault for fault in found if fault]
+    # The column whose unit is the most frequent one, if possible without a factor, is the one to compare with.
+    reference = max(units, key=lambda name: (counts[kinds[name]], abs(coefficients[name]) == 1))
+    mismatches = (_mismatch(name, reference, units, coefficients) for name in units if name != reference)
+    return faults + [mismatch for mismatch in mismatches if mismatch]
 
 
-def _fault(name: str, like: str, units: Mapping[str, Unit], coefficients: Mapping[str, float]) -> str | None:
-    own, usual = units[name], units[like]
-    what = f"'{name}' is in {own.text} and '{like}' in {usual.text}"
-    ratio = abs(coefficients[name] / coefficients[like])
+def _mismatch(name: str, reference: str, units: Mapping[str, Unit], coefficients: Mapping[str, float]) -> str | None:
+    own, usual = units[name], units[reference]
+    what = f"'{name}' is in {own.text} and '{reference}' in {usual.text}"
+    ratio = abs(coefficients[name] / coefficients[reference])
     if own.dimension != usual.dimension:
         if ratio == 1:
             return f"{what}: they cannot be added"
@@ -141,7 +149,7 @@ def _fault(name: str, like: str, units: Mapping[str, Unit], coefficients: Mappin
 
 
 def _normalised(text: str) -> str | None:
-    """The text in pint's spelling; None if it holds anything but names of units, powers, products and quotients."""
+    """Rewrite a unit in pint's spelling; return None if the text is more than units, powers, products and quotients."""
     if len(text) > _LONGEST:
         return None
     for spelling, plain in _SPELLINGS.items():
@@ -153,3 +161,15 @@ def _normalised(text: str) -> str | None:
     if _NORMAL_VOLUME.search(text) or _PART.sub("", text):
         return None
     return _NEWTON_METRE.sub("(N*m)", text)
+
+
+def format_quantity(value: float, unit: str | None = None) -> str:
+    """Format a number with two significant digits and its unit.
+
+    Example:
+        >>> format_quantity(0.23, "V"), format_quantity(123456.0), format_quantity(1.5e-7, "A")
+        ('0.23 V', '120000', '1.5e-07 A')
+    """
+    plain = value == 0 or 1e-4 <= abs(value) < 1e6
+    text = np.format_float_positional(float(f"{value:.2g}"), trim="-") if plain else f"{value:.2g}"
+    return f"{text} {unit}" if unit else text

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from small_search import BAD, GOOD, known, search
 
-from equipoise.app.tuning import TuningError, journal
+from equipoise.app.tuning import TuningError, optuna_study
 
 pytestmark = pytest.mark.usefixtures("long_training")
 
@@ -44,10 +44,10 @@ def test_a_study_that_ran_out_of_room_goes_on_as_one_that_did_not(tmp_path, monk
         ):
             search(tmp_path / "cut", first=[GOOD, BAD])
     assert not (tmp_path / "cut").read_bytes().endswith(b"\n")
-    ended = journal._this_process()
-    monkeypatch.setattr(journal, "_this_process", lambda: "another")
-    monkeypatch.setattr(journal, "_is_gone", lambda process: process == ended)
-    monkeypatch.setattr(journal, "NAMELESS", 0.0)
+    ended = optuna_study._this_process()
+    monkeypatch.setattr(optuna_study, "_this_process", lambda: "another")
+    monkeypatch.setattr(optuna_study, "_is_gone", lambda process: process == ended)
+    monkeypatch.setattr(optuna_study, "CLAIM_SECONDS", 0.0)
     pd.testing.assert_frame_equal(known(search(tmp_path / "cut", first=[GOOD, BAD])), known(whole))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut"]
 

@@ -65,16 +65,24 @@ def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
 
 
 def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
-    from equipoise.diagnosis import LISTED, Diagnosis, copies_in_words, duplicated_rows, in_words, look_at_column
+    from equipoise.diagnosis import (
+        MAX_LISTED_ROWS,
+        Diagnosis,
+        column_warnings,
+        copy_warnings,
+        diagnose_column,
+        duplicated_rows,
+    )
 
     n_rows, table = len(rows.Y), {**rows.X, **rows.Y}
     roles = {"input": job.inputs, "known": job.known, "output": job.outputs}
     named = ((name, role) for role, names in roles.items() for name in names)
-    columns = tuple(look_at_column(name, role, table[name].to_numpy()) for name, role in named)
+    columns = tuple(diagnose_column(name, role, table[name].to_numpy()) for name, role in named)
     repeated = duplicated_rows([column.to_numpy() for column in table.values()])
-    warnings = [text for column in columns for text in in_words(column, n_rows)]
-    warnings += copies_in_words({name: column.to_numpy() for name, column in table.items()})
-    return Diagnosis((), columns, n_rows, len(repeated), tuple(map(int, repeated[:LISTED])), None, tuple(warnings))
+    warnings = [text for column in columns for text in column_warnings(column, n_rows)]
+    warnings += copy_warnings({name: column.to_numpy() for name, column in table.items()})
+    positions = tuple(map(int, repeated[:MAX_LISTED_ROWS]))
+    return Diagnosis((), columns, n_rows, len(repeated), positions, None, tuple(warnings))
 
 
 def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
@@ -122,12 +130,12 @@ def _line(balance: BalanceFinding, where: Places) -> list[str]:
 
 
 def _paragraph(balance: BalanceFinding, where: Places, job: Job) -> Iterator[str]:
-    from equipoise.app.job.drafting import toml_line
-    from equipoise.diagnosis import TO_ROUNDING
+    from equipoise.app.job import toml_line
+    from equipoise.diagnosis import HOLDS_TO_ROUNDING
 
     yield f"{balance.name}: {balance.equation}"
     yield f"  {balance.verdict}: {balance.reason}"
-    if balance.worst_rows and balance.verdict != TO_ROUNDING:
+    if balance.worst_rows and balance.verdict != HOLDS_TO_ROUNDING:
         yield f"  worst rows: {', '.join(_worst_rows(balance, where))}"
     if balance.repair is not None:
         yield f"  to repair it, {balance.repair.message}"

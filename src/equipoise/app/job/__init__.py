@@ -1,9 +1,25 @@
-"""The job file: one small TOML text that says what to learn from which table, and the commented draft of one."""
+"""Job: job files, small TOML texts that describe which model to learn from which table.
 
-from equipoise.app.job.complaints import JobError
-from equipoise.app.job.drafting import draft
-from equipoise.app.job.jobfile import TABLE_NAME, Job
+In: the text of a job file, or columns and balances for the draft of one. Out: a checked `Job`, which builds constraint
+and estimator, or a `Plant`, which has what reconciliation needs; the text of a draft; `JobError` with one sentence.
+
+Calls: `balances`, `gaussian`, `training`, `estimator`.
+"""
+
+from equipoise.app.job.job_errors import JobError
+from equipoise.app.job.job_file import TABLE_NAME, Job
 from equipoise.app.job.options import LearnedTolerance, ModelOptions
 from equipoise.app.job.plant import Accuracy, Plant
+from equipoise.app.job.template import draft, toml_line
 
-__all__ = ["TABLE_NAME", "Accuracy", "Job", "JobError", "LearnedTolerance", "ModelOptions", "Plant", "draft"]
+__all__ = [
+    "TABLE_NAME",
+    "Accuracy",
+    "Job",
+    "JobError",
+    "LearnedTolerance",
+    "ModelOptions",
+    "Plant",
+    "draft",
+    "toml_line",
+]

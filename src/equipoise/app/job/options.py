@@ -1,4 +1,4 @@
-"""What can be said in a job file besides columns and balances: options of the model, sensors, tolerances."""
+"""Options of a job file besides columns and balances: of the model, of sensors and of tolerances."""
 
 from __future__ import annotations
 
@@ -74,10 +74,14 @@ class ModelOptions(BaseModel):
 
 
 class LearnedTolerance(BaseModel):
-    """A tolerance that is learned, with what is believed of it beforehand.
+    """A tolerance that is learned, with its prior.
 
-    The standard deviation of the balance's residual is `median`, give or take a `factor`, in the balance's own unit, or
-    relative to its scale (Z2).
+    Attributes:
+        median: Prior median of the standard deviation of the balance's residual, in the balance's own unit, or relative
+            to its scale (Z2).
+        factor: The prior's standard deviation as a factor: the prior is log-normal, and one standard deviation reaches
+            from `median / factor` to `median * factor`.
+        relative: Whether `median` is relative to the balance's scale.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,7 +92,7 @@ class LearnedTolerance(BaseModel):
 
     @property
     def log_variance(self) -> tuple[float, float]:
-        """Mean and standard deviation of the logarithm of the variance, as `TolerancePrior` takes them.
+        """Prior mean and standard deviation of the logarithm of the variance, the arguments of `TolerancePrior`.
 
         Example:
             >>> LearnedTolerance(median=1.0, factor=math.e).log_variance
@@ -97,8 +101,8 @@ class LearnedTolerance(BaseModel):
         return 2 * math.log(self.median), 2 * math.log(self.factor)
 
 
-def _spoken_std(words: tuple[str, ...]) -> BeforeValidator:
-    """A standard deviation, or one of some words."""
+def _std_or(words: tuple[str, ...]) -> BeforeValidator:
+    """Make a validator that accepts a standard deviation or one of the words."""
 
     def check(value: Any) -> float | str:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -115,8 +119,8 @@ def _form(value: Any) -> str:
     return "table" if isinstance(value, dict | LearnedTolerance) else "plain"
 
 
-Sensor = Annotated[float | str, _spoken_std(("learn",))]
+Sensor = Annotated[float | str, _std_or(("learn",))]
 Tolerance = Annotated[
-    Annotated[float | str, _spoken_std(("learn", "paper")), Tag("plain")] | Annotated[LearnedTolerance, Tag("table")],
+    Annotated[float | str, _std_or(("learn", "paper")), Tag("plain")] | Annotated[LearnedTolerance, Tag("table")],
     Discriminator(_form),
 ]

@@ -1,4 +1,4 @@
-"""The job file as a plant: which columns are measured, how well, and which balances hold between them."""
+"""`Plant`: a job file for reconciliation: measured columns, the accuracy of their meters, and balances between them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from equipoise.app.job.complaints import JobError
-from equipoise.app.job.jobfile import Job, Name
+from equipoise.app.job.job_errors import JobError
+from equipoise.app.job.job_file import Job, Name
 from equipoise.balances import EquationError, parse_equation
 
 if TYPE_CHECKING:
@@ -20,33 +20,40 @@ _SHARE = re.compile(rf"\s*({_NUMBER})\s*%\s*(?:\+\s*({_NUMBER})\s*)?")
 
 
 class Accuracy(NamedTuple):
-    """Standard deviation of what an instrument shows: `absolute + share × |reading|`."""
+    """Accuracy of an instrument: its standard deviation is `absolute + share × |reading|`.
+
+    Attributes:
+        absolute: Standard deviation at a reading of zero, in the column's unit.
+        share: Increase of the standard deviation with the reading.
+    """
 
     absolute: float
     share: float
 
     @classmethod
-    def of(cls, said: float | str) -> Accuracy | None:
-        """What a value in `[sensors]` says; None for "learn".
+    def parse(cls, value: float | str) -> Accuracy | None:
+        """Read a value of the section `[sensors]`; return None for "learn".
 
+        Args:
+            value: A standard deviation, or a text such as `"2 %"` or `"2 % + 0.1"`.
         Example:
-            >>> Accuracy.of(0.5), Accuracy.of("2 %"), Accuracy.of("2 % + 0.1")
+            >>> Accuracy.parse(0.5), Accuracy.parse("2 %"), Accuracy.parse("2 % + 0.1")
             (Accuracy(absolute=0.5, share=0.0), Accuracy(absolute=0.0, share=0.02), Accuracy(absolute=0.1, share=0.02))
         """
-        if not isinstance(said, str):
-            return cls(said, 0.0)
-        found = _SHARE.fullmatch(said)
-        return cls(float(found[2] or 0.0), float(found[1]) / 100) if found else None
+        if not isinstance(value, str):
+            return cls(value, 0.0)
+        match = _SHARE.fullmatch(value)
+        return cls(float(match[2] or 0.0), float(match[1]) / 100) if match else None
 
 
-def _spoken_accuracy(value: Any) -> float | str:
+def _std_or_share(value: Any) -> float | str:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if number and 0 <= value < math.inf:
         return float(value)
     if value == "learn":
         return value
     if isinstance(value, str) and _SHARE.fullmatch(value):
-        if not all(map(math.isfinite, Accuracy.of(value) or ())):
+        if not all(map(math.isfinite, Accuracy.parse(value) or ())):
             raise ValueError("must be finite")
         return value
     rule = "must be a standard deviation ≥ 0, a share of the reading ('1 %' or '1 % + 0.05')"
@@ -54,10 +61,10 @@ def _spoken_accuracy(value: Any) -> float | str:
 
 
 class Plant(Job):
-    """A job file that is read to reconcile what was measured, not to learn.
+    """A job file that is read to reconcile measured values, not to train a model.
 
-    Other than for learning, there may be no inputs at all; inputs and known columns may have sensors, too, and are
-    exact without one; and standard deviations may be shares of what is read.
+    It differs from a `Job` in three ways: there may be no inputs; inputs and known columns may have sensors, too, and
+    are exact without one; a sensor's standard deviation may be a share of the reading.
 
     Example:
         >>> plant = Plant.parse('''
@@ -74,31 +81,37 @@ class Plant(Job):
     """
 
     inputs: tuple[Name, ...] = ()
-    sensors: dict[Name, Annotated[float | str, BeforeValidator(_spoken_accuracy)]] = Field(default_factory=dict)
+    sensors: dict[Name, Annotated[float | str, BeforeValidator(_std_or_share)]] = Field(default_factory=dict)
 
     @property
     def with_sensors(self) -> tuple[str, ...]:
-        """Columns that may have a sensor: all."""
+        """Columns that may have a sensor: all columns."""
         return self.columns
 
     @property
     def accuracies(self) -> dict[str, Accuracy]:
-        """How well columns are measured, by full name, as far as it is said."""
-        said = {self.sensed(name): Accuracy.of(value) for name, value in self.sensors.items()}
-        return {name: accuracy for name, accuracy in said.items() if accuracy is not None}
+        """Accuracies by full name of the columns that have one in the section `[sensors]`."""
+        values = {self.sensed(name): Accuracy.parse(value) for name, value in self.sensors.items()}
+        return {name: accuracy for name, accuracy in values.items() if accuracy is not None}
 
     @property
     def tolerance_std(self) -> dict[str, float]:
-        """How far balances may be missed; 0 for those left out. Raises JobError if one is to be learned."""
+        """Tolerances of balances by name, as standard deviations in the balances' units; those left out are exact.
+
+        Raises: JobError, if a tolerance is to be learned.
+        """
         for name, value in self.tolerances.items():
             if not isinstance(value, float):
                 rule = f"{name!r} in [tolerances] must be a standard deviation to reconcile"
-                said = repr(value) if isinstance(value, str) else "one to be learned"
-                raise JobError(f"{self.file}: {rule}, but got {said}. Write 0 if the balance holds exactly.")
+                got = repr(value) if isinstance(value, str) else "one to be learned"
+                raise JobError(f"{self.file}: {rule}, but got {got}. Write 0 if the balance holds exactly.")
         return {name: float(value) for name, value in self.tolerances.items() if isinstance(value, float)}
 
     def constraint(self) -> LinearConstraint:
-        """The balances, with everything uncertain as outputs, and with what balances use of the rest as known."""
+        """Build the constraint from the balances: outputs are all uncertain columns, known are exact columns they use.
+
+        Raises: JobError, if there are no balances, or they are linearly dependent or contradict each other.
+        """
         from equipoise.balances import ConstraintError, LinearConstraint
 
         if not self.balances:

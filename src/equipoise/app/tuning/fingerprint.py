@@ -1,4 +1,4 @@
-"""What makes two studies the same: the data, the space and all that is not tuned of the estimator."""
+"""Fingerprint of a study: a hash of the data, the search space and the parameters that are not tuned."""
 
 from __future__ import annotations
 
@@ -10,27 +10,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equipoise.app.tuning.space import Space
+from equipoise.app.tuning.search_space import Space
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames
 from equipoise.estimator import ConstrainedBNNRegressor
 
-OBJECTIVE = "negative log density of held-out rows under the mixture"  # values of another one are not comparable
+OBJECTIVE = "negative log density of held-out rows under the mixture"  # studies with another one are not comparable
 
 
 def fingerprint(estimator: ConstrainedBNNRegressor, X: Any, Y: Any, space: Space, held_out: ArrayLike) -> str:
-    """What must be the same for a study to be continued: data, space, and the estimator's other parameters."""
+    """Compute a hash of everything that must be the same for a study to be continued.
+
+    Args:
+        estimator: The estimator; its parameters count, except those in the space and the device.
+        X, Y: The rows, as for `fit`.
+        space: The search space.
+        held_out: Positions of the rows by which trials are judged, in any order.
+    Returns: A hexadecimal SHA-256.
+    """
     others = {name: value for name, value in estimator.get_params(deep=False).items() if name not in {*space, "device"}}
     data = [np.asarray(X, dtype=float), np.asarray(Y, dtype=float), np.unique(np.asarray(held_out))]
     columns = (frames.columns_of(X), frames.columns_of(Y))
-    # The plan as it is followed: "none given" stands for whatever the defaults are.
+    # The training plan with its defaults, whether it is given or not.
     others |= {"training": {name: value for name, value in asdict(estimator._plan()).items() if name not in space}}
     text = "\n".join(map(_described, (OBJECTIVE, sorted(space.items()), sorted(others.items()), *columns, *data)))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _described(value: Any) -> str:
-    """Text that differs when the value does: that of arrays leaves nothing out."""
+    """Convert a value to a text that differs for different values; arrays are hashed in full."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
     if isinstance(value, LinearConstraint):

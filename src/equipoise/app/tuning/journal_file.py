@@ -1,4 +1,4 @@
-"""The file of a journal: what a full disk does to it is told, and does not cost the trials before."""
+"""The journal file of a study: errors of writing are reported, and a line cut short by a full disk is removed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Optuna = Storage = Any  # Optuna is imported when it is needed
 
 
 class TuningError(EquipoiseError, RuntimeError):
-    """A study that cannot be run or continued, and why."""
+    """A study that cannot be run or continued; the message says why."""
 
 
 @contextmanager
-def kept_in(journal: Path) -> Iterator[None]:
-    """Says of a journal that cannot be written that it is the one; nothing empty is left behind."""
+def named_in_errors(journal: Path) -> Iterator[None]:
+    """Turn an OSError into a TuningError that names the journal, and remove the journal if it is empty."""
     try:
         yield
     except BrokenPipeError:
@@ -35,11 +35,16 @@ def kept_in(journal: Path) -> Iterator[None]:
 
 
 def storage_in(optuna: Optuna, journal: Path) -> Storage:
-    """Optuna's storage in a journal, which is begun if there is none."""
+    """Open Optuna's storage in a journal file, which is created if there is none.
+
+    Args:
+        optuna: The module.
+        journal: Path of the file; a last line that was cut short is removed from it.
+    """
     journal.parent.mkdir(parents=True, exist_ok=True)
     files = optuna.storages.journal
     if journal.is_file():
-        lock = files.JournalFileSymlinkLock(str(journal))  # the one that others take to write
+        lock = files.JournalFileSymlinkLock(str(journal))  # the lock that other processes take to write
         lock.acquire()
         try:
             _drop_torn_line(journal)
@@ -49,7 +54,7 @@ def storage_in(optuna: Optuna, journal: Path) -> Storage:
 
 
 def _drop_torn_line(journal: Path) -> None:
-    """Take away a last line that was not written to its end: with the next one behind it, neither could be read."""
+    """Remove a last line that was not written to its end: with the next one behind it, neither could be read."""
     *lines, last = journal.read_bytes().split(b"\n")
     if last and all(map(_is_entry, lines)):
         with open(journal, "r+b") as file:
@@ -57,7 +62,7 @@ def _drop_torn_line(journal: Path) -> None:
 
 
 def _is_entry(line: bytes) -> bool:
-    """Whether a line is one of a journal; other files are nobody's to change."""
+    """Return whether a line is an entry of a journal; files without such lines are not changed."""
     try:
         return "op_code" in json.loads(line)
     except (ValueError, TypeError):

@@ -1,7 +1,7 @@
-"""Tuning: Optuna around the estimator.
+"""Tuning: search for the estimator's best hyperparameters by Optuna.
 
-Each trial fits the estimator with suggested values; what it is judged by is the negative log density per held-out row
-under the mixture over weight draws, in standardized units, of the state that the fit kept.
+Each trial fits the estimator with suggested values. Its value is the negative log density per held-out row under the
+mixture over weight draws, in standardized units, of the state that the fit kept; smaller is better.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from sklearn.base import clone
 from tqdm.auto import tqdm
 
 from equipoise.app.tuning.fingerprint import fingerprint
-from equipoise.app.tuning.journal import JournalStudy, import_optuna, quiet
-from equipoise.app.tuning.journal_file import kept_in
-from equipoise.app.tuning.space import Space, check_first, check_space
-from equipoise.app.tuning.watch import TimeUpError, Watch
+from equipoise.app.tuning.journal_file import named_in_errors
+from equipoise.app.tuning.optuna_study import JournalStudy, import_optuna, quiet
+from equipoise.app.tuning.search_space import Space, check_first, check_space
+from equipoise.app.tuning.trial_callback import TimeUpError, TrialCallback
 from equipoise.errors import InputError, check_count
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.training import TrainingPlan
 
-FIXED = {"constraint", "training", "random_state", "device", "checkpoint", "verbose"}  # nothing to be tuned
+FIXED = {"constraint", "training", "random_state", "device", "checkpoint", "verbose"}  # parameters that cannot be tuned
 
 
 @dataclass(frozen=True, eq=False)
 class TuningResult:
-    """What a study has found so far.
+    """The best parameters and all trials of a study so far.
 
     Attributes:
         parameters: The best values, by the names of the space.
-        value: Their negative log density per held-out row, in standardized units.
+        value: Negative log density per held-out row with these values, in standardized units.
         trials: One row per finished trial, best first: its state, value, epochs, seconds and parameters, and the
             reason why it failed. The value of a pruned trial is the last one that it reported.
-        seconds: Time that all finished trials took together.
+        seconds: Total time of all finished trials.
         estimator: The estimator with the best values, not fitted.
     """
 
@@ -67,41 +67,45 @@ def tune(
     first: Sequence[Mapping[str, Any]] = (),
     verbose: bool = False,
 ) -> TuningResult:
-    """Search a space of parameters for the best fit to held-out rows; a study in the journal is continued.
+    """Search a space of parameters for the best fit to held-out rows; continue the study if the journal has one.
 
-    Ctrl-C and the time limit lose the trial that is under way, and nothing else: the next start proposes it again. All
-    trials start from the same seed, which is the estimator's `random_state` if that is a number.
+    Ctrl-C and the time limit lose only the trial that is running: the next start proposes it again. All trials start
+    from the same seed, which is the estimator's `random_state` if that is a number.
 
     Args:
-        estimator: Has the values of all parameters that are not in the space. It is not changed.
-        X, Y: All rows, as for `fit`.
-        space: What to vary, by name of a parameter of the estimator or of `TrainingPlan`.
-        held_out: Positions of the rows that trials are judged by.
-        n_trials: Trials in the journal, pruned and failed ones and those of earlier starts and other processes
-            included, at which no other one is begun.
-        journal: File that keeps the study; one of another study is refused. Any number of processes may work on it:
-            start the same call in each. They share the trials; what is proposed then depends on who is done first.
-        seed: All randomness follows from it.
-        timeout: Seconds after which this call ends, None for no limit.
-        first: Values to try before any others; what they leave out is suggested.
-        verbose: Show a progress bar.
+        estimator: The estimator with the values of all parameters that are not in the space. It is not changed.
+        X, Y: All rows, as for `fit`, in their own units, shape `(n, n_x)` and `(n, n_y)`.
+        space: `Choice`, `Uniform` or `Whole` by name of a parameter of the estimator or of `TrainingPlan`.
+        held_out: Positions of the rows by which trials are judged.
+        n_trials: Number of trials after which the search ends; pruned and failed trials, and those of earlier starts
+            and other processes, count.
+        journal: File that keeps the study; that of another study is refused. Any number of processes may share it:
+            start the same call in each. The order in which they finish trials then changes what is proposed.
+        seed: Seed of all randomness.
+        timeout: Seconds after which this call ends; None for no limit.
+        first: Values to try before any others, by name, for each of the first trials; missing ones are suggested.
+        verbose: Whether to show a progress bar.
+    Returns: The best parameters and all trials.
+    Raises: TuningError, if the journal cannot be used or no trial is complete; InputError, if arguments are wrong.
     """
     optuna = import_optuna()
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     estimator = _for_trials(estimator, seed)
     _check(estimator, space, first, held_out, n_trials)
     identity = fingerprint(estimator, X, Y, space, held_out)
-    with quiet(optuna), kept_in(Path(journal)):
+    with quiet(optuna), named_in_errors(Path(journal)):
         study = JournalStudy(optuna, Path(journal), identity, space, seed)
         with tqdm(total=n_trials, initial=study.n_finished, desc="tune", unit="trial", disable=not verbose) as bar:
-            while time.monotonic() < deadline and (asked := study.ask(first, n_trials)) is not None:
-                trial, parameters = asked
+            while time.monotonic() < deadline and (proposal := study.ask(first, n_trials)) is not None:
+                trial, parameters = proposal
                 candidate = configured(estimator, parameters)
-                watch = Watch(trial, candidate._plan(), deadline, lambda epoch: bar.set_postfix(study.standing(epoch)))
+                callback = TrialCallback(
+                    trial, candidate._plan(), deadline, show=lambda epoch: bar.set_postfix(study.standing(epoch))
+                )
                 try:
-                    with study.judged(trial, watch):
-                        candidate.fit(X, Y, held_out=held_out, callback=watch)
-                        watch.value = _kept_value(candidate)
+                    with study.recorded(trial, callback):
+                        candidate.fit(X, Y, held_out=held_out, callback=callback)
+                        callback.value = _kept_value(candidate)
                 except TimeUpError:
                     break
                 bar.set_postfix(study.standing(), refresh=False)
@@ -110,8 +114,11 @@ def tune(
 
 
 def configured(estimator: ConstrainedBNNRegressor, parameters: Mapping[str, Any]) -> ConstrainedBNNRegressor:
-    """The estimator, not fitted, with these values of its own parameters and of its training plan.
+    """Copy an estimator, not fitted, and set parameters of the copy and of its training plan.
 
+    Args:
+        estimator: The estimator; it is not changed.
+        parameters: Values by name of a parameter of the estimator or of `TrainingPlan`.
     Example:
         >>> configured(ConstrainedBNNRegressor(), {"hidden": (8,), "std_rate": 5.0}).training.std_rate
         5.0
@@ -126,18 +133,18 @@ def configured(estimator: ConstrainedBNNRegressor, parameters: Mapping[str, Any]
 
 
 def _for_trials(estimator: ConstrainedBNNRegressor, seed: int) -> ConstrainedBNNRegressor:
-    """A copy that every trial starts from: one seed for all, no checkpoint and no bar of its own."""
-    given = estimator.random_state
-    shared = int(given) if isinstance(given, Integral) else seed
+    """Copy the estimator for all trials: with the same seed, without a checkpoint and a progress bar."""
+    random_state = estimator.random_state
+    shared = int(random_state) if isinstance(random_state, Integral) else seed
     return configured(estimator, {"random_state": shared, "checkpoint": None, "verbose": False})
 
 
 def _kept_value(fitted: ConstrainedBNNRegressor) -> float:
-    """Negative log density per held-out row of the state that the fit kept."""
+    """Return the negative log density per held-out row of the state that the fit kept."""
     history = fitted.history_
-    judged = [record for record in history.epochs if record["phase"] != "means"]
-    kept = [record for record in judged if record["epoch"] == history.best_epoch]
-    return (kept or judged)[-1]["validation"]
+    comparable = [record for record in history.epochs if record["phase"] != "means"]
+    kept = [record for record in comparable if record["epoch"] == history.best_epoch]
+    return (kept or comparable)[-1]["validation"]
 
 
 def _result(study: JournalStudy, estimator: ConstrainedBNNRegressor) -> TuningResult:

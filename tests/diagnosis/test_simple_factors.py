@@ -4,7 +4,14 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from equipoise.diagnosis.factors import CONVERSIONS, SIMPLE, complexity, endless, nearest, shortest
+from equipoise.diagnosis.simple_factors import (
+    CONVERSIONS,
+    SIMPLE,
+    complexity,
+    nearest_factor,
+    recurring_divisor,
+    shortest_rounding,
+)
 
 
 @pytest.mark.parametrize("factor", [2, 0.5, 10, 100, 1000, 60, 3600, 1e-3, 24, 3.6, 1.8])
@@ -21,11 +28,11 @@ def test_one_is_no_forgotten_factor():
 
 @given(st.sampled_from(CONVERSIONS), st.floats(0.96, 1.04), st.sampled_from([-1, 1]))
 def test_a_value_near_a_conversion_finds_it(factor, error, sign):
-    assert nearest(sign * error * float(factor), CONVERSIONS) == sign * factor
+    assert nearest_factor(sign * error * float(factor), CONVERSIONS) == sign * factor
 
 
 def test_zero_finds_some_factor():
-    assert nearest(0.0, SIMPLE) in SIMPLE
+    assert nearest_factor(0.0, SIMPLE) in SIMPLE
 
 
 def test_what_is_written_shorter_is_less_complex():
@@ -35,7 +42,7 @@ def test_what_is_written_shorter_is_less_complex():
 
 @given(st.fractions(max_denominator=500))
 def test_a_fraction_times_its_endless_part_is_a_finite_decimal(factor):
-    whole = (factor * endless(factor)).denominator
+    whole = (factor * recurring_divisor(factor)).denominator
     while whole % 2 == 0 or whole % 5 == 0:
         whole //= 2 if whole % 2 == 0 else 5
     assert whole == 1
@@ -46,11 +53,11 @@ def test_the_shortest_number_is_good_and_one_digit_less_is_not(value, tolerance)
     def good(rounded):
         return abs(rounded - value) <= tolerance * value
 
-    found = shortest(value, good)
+    found = shortest_rounding(value, good)
     assert good(found)
     digits = next(d for d in range(1, 13) if float(f"{value:.{d}g}") == found)
     assert digits == 1 or not good(float(f"{value:.{digits - 1}g}"))
 
 
 def test_a_number_that_is_never_good_enough_keeps_its_digits():
-    assert shortest(math.pi, lambda rounded: False, most=4) == 3.142
+    assert shortest_rounding(math.pi, lambda rounded: False, max_digits=4) == 3.142

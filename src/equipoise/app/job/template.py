@@ -1,4 +1,4 @@
-"""The commented job file that people begin with."""
+"""The template of a job file: a draft with every column, every option and comments, for people to edit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from equipoise.app.job.complaints import JobError, misplaced
+from equipoise.app.job.job_errors import JobError, misplaced_columns
 from equipoise.app.job.options import ModelOptions
 from equipoise.balances import EquationError, did_you_mean, parse_equation
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_WIDEST = 44  # of what stands before a comment: longer lines do not push the others to the right
+_COMMENT_COLUMN = 44  # comments begin there; a longer line has its comment behind it
 
 _HEAD = """\
 # What to learn from which table. Edit it, then: equipoise check, equipoise fit.
@@ -56,18 +56,19 @@ def draft(
     balances: Iterable[tuple[str, str, str]] = (),
     data: str = "data.csv",
 ) -> str:
-    """The text of a job file, with every column, every option and what they are for.
+    """Write the text of a job file, with every column, every option and comments that explain them.
 
-    With inputs and outputs given, it is a job that `Job.load` takes: balances between other columns, or without any
-    output, are commented out.
+    If inputs and outputs are given, `Job.parse` accepts the text: balances with columns that are in none of the lists,
+    or without any output, are commented out.
 
     Args:
         columns: All columns of the table.
-        ranges: What to say of a column: its lowest and highest value, or words.
-        inputs, outputs, known: Columns that were sorted already.
-        balances: Proposals: name, equation, and its residual in words.
-        data: The table, relative to the job file.
-
+        ranges: For each column its lowest and highest value, or words about it.
+        inputs, outputs, known: Columns whose place is known already.
+        balances: Proposed balances: name, equation, and its residual in words.
+        data: Path of the table, relative to the job file.
+    Returns: The text, in TOML.
+    Raises: JobError, if a column is not in the table or has two places.
     Example:
         >>> print(draft(["feed", "top"], {"feed": (0, 12.5)}, inputs=["feed"], outputs=["top"])[:520])
         # What to learn from which table. Edit it, then: equipoise check, equipoise fit.
@@ -85,13 +86,13 @@ def draft(
         ...
     """
     places = {"inputs": tuple(inputs), "outputs": tuple(outputs), "known": tuple(known)}
-    notes = {name: _range(ranges.get(name, "")) for name in columns}
+    comments = {name: _range_in_words(ranges.get(name, "")) for name in columns}
     _check_places(places, columns)
     sorted_columns = set().union(*places.values())
     unsorted = [name for name in columns if name not in sorted_columns]
     parts = [_HEAD, f"data = {_quoted(data)}\n", _SKIP]
-    parts += [_list(place, names, notes) for place, names in places.items()]
-    parts += [_UNSORTED, *(f"#   {_item(name, notes)}" for name in unsorted)] if unsorted else []
+    parts += [_list(place, names, comments) for place, names in places.items()]
+    parts += [_UNSORTED, *(f"#   {_item(name, comments)}" for name in unsorted)] if unsorted else []
     proposals = list(_proposals(balances, places if inputs and outputs else {}))
     parts += _balances(proposals)
     parts += [_SENSORS, *(f'# {_key(name)} = "learn"\n' for name in outputs)]
@@ -112,21 +113,21 @@ def _check_places(places: Mapping[str, tuple[str, ...]], columns: Sequence[str])
             if name not in columns:
                 rule = f"{place} must name columns of the table"
                 raise JobError(f"{rule}, but got {name!r}. {did_you_mean(name, columns)}")
-    for sentence in misplaced(places):
+    for sentence in misplaced_columns(places):
         raise JobError(sentence)
 
 
-def _list(place: str, names: Sequence[str], notes: Mapping[str, str]) -> str:
-    items = "".join(f"    {_item(name, notes)}" for name in names)
+def _list(place: str, names: Sequence[str], comments: Mapping[str, str]) -> str:
+    items = "".join(f"    {_item(name, comments)}" for name in names)
     return f"\n{place} = [ # {_LISTS[place]}\n{items}]\n"
 
 
-def _item(name: str, notes: Mapping[str, str]) -> str:
-    return _commented(f"{_quoted(name)},", notes[name], _WIDEST - 4)
+def _item(name: str, comments: Mapping[str, str]) -> str:
+    return _commented(f"{_quoted(name)},", comments[name], _COMMENT_COLUMN - 4)
 
 
 def _proposals(balances: Iterable[tuple[str, str, str]], places: Mapping[str, tuple[str, ...]]) -> Iterator[_Proposal]:
-    """Balances under names that are not blank and occur once, as TOML has no key twice."""
+    """Give each balance a name that is not blank and not used before: a key may occur only once in TOML."""
     names: set[str] = set()
     for name, equation, residual in balances:
         name = stem = name.strip() or "balance"
@@ -140,12 +141,12 @@ def _balances(proposals: list[_Proposal]) -> Iterator[str]:
     yield _BALANCES
     yield f"{_PROPOSED}[balances]\n" if proposals else '# [balances]\n# mass = "feed = top + bottom"\n'
     for name, equation, residual, obstacle in proposals:
-        line = _commented(toml_line(name, equation), residual + obstacle, _WIDEST)
+        line = _commented(toml_line(name, equation), residual + obstacle, _COMMENT_COLUMN)
         yield f"# {line}" if obstacle else line
 
 
 def _obstacle(equation: str, places: Mapping[str, tuple[str, ...]]) -> str:
-    """Why a balance cannot be used with columns sorted so; nothing if it can, or if they are not sorted yet."""
+    """Explain why the job cannot use a balance; return an empty text if it can, or if no places are given."""
     if not places:
         return ""
     try:
@@ -158,24 +159,28 @@ def _obstacle(equation: str, places: Mapping[str, tuple[str, ...]]) -> str:
 def _options() -> Iterator[str]:
     for name, field in ModelOptions.model_fields.items():
         value = (field.examples or [None])[0] if field.default is None else field.default
-        yield f"# {_commented(f'{name} = {json.dumps(value)}', field.description or '', _WIDEST - 2)}"
+        yield f"# {_commented(f'{name} = {json.dumps(value)}', field.description or '', _COMMENT_COLUMN - 2)}"
 
 
-def _range(said: Any) -> str:
-    if isinstance(said, str):
-        return said
-    low, high = said
+def _range_in_words(limits: Any) -> str:
+    if isinstance(limits, str):
+        return limits
+    low, high = limits
     return f"{low:.6g} to {high:.6g}"
 
 
 def _commented(text: str, comment: str, width: int) -> str:
-    """A line with a comment, which must hold no line ends or other control characters."""
+    """Write a line with a comment behind it; line ends and other control characters of the comment become blanks."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in comment).split())
     return f"{text:{width}} # {plain}\n" if plain else f"{text}\n"
 
 
 def toml_line(key: str, text: str) -> str:
-    """A line of a job file that gives a text.
+    """Write a line of a job file with a key and a text.
+
+    Args:
+        key: The key; it is quoted where TOML requires this.
+        text: Its value.
 
     Example:
         >>> print(toml_line("mass balance", "feed = top"))
@@ -189,7 +194,7 @@ def _key(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML: that of JSON, but for the one control character that JSON lets pass.
+    """Write a text as a string of TOML: that of JSON, with the one control character that JSON does not escape.
 
     Example:
         >>> print(_quoted('5" pipe \\\\ [°C]'))

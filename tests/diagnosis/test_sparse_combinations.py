@@ -5,20 +5,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from equipoise.diagnosis.supports import (
+from equipoise.diagnosis.sparse_combinations import (
     LARGEST_SIGNED,
     MATERIAL,
-    MOST_FITS,
-    MOST_WORK,
+    MAX_FITS,
+    MAX_SIGNED_TRIALS,
     Combination,
-    Unknown,
+    NewSupports,
     affordable_terms,
     fitted_sums,
-    follows,
-    incomplete,
+    is_implied,
+    is_incomplete,
     is_known,
-    left_over,
     signed_sums,
+    smallest_remaining,
 )
 
 
@@ -132,13 +132,13 @@ def test_what_is_left_over_is_the_smallest_component_beyond_what_is_known():
     table = table_with_balances(0, noise=1e-3)
     cov = cov_of(table)
     correlation = np.corrcoef(table, rowvar=False)
-    assert left_over(cov, []) == pytest.approx(np.sqrt(np.linalg.eigvalsh(correlation)[0]), rel=1e-6)
+    assert smallest_remaining(cov, []) == pytest.approx(np.sqrt(np.linalg.eigvalsh(correlation)[0]), rel=1e-6)
     first = Combination((0, 1, 2), (1.0, -1.0, -1.0), 1e-3)
     second = Combination((3, 4, 5), (1.0, -1.0, 1.0), 1e-3)
-    assert left_over(cov, [first]) < 0.01
-    assert left_over(cov, [first, second]) > 0.5
+    assert smallest_remaining(cov, [first]) < 0.01
+    assert smallest_remaining(cov, [first, second]) > 0.5
     whole = Combination((0,), (1.0,), 0.1), Combination((1,), (1.0,), 0.1)
-    assert left_over(np.eye(2), list(whole)) == math.inf
+    assert smallest_remaining(np.eye(2), list(whole)) == math.inf
 
 
 def test_what_follows_from_others_is_known():
@@ -148,8 +148,8 @@ def test_what_follows_from_others_is_known():
     assert not is_known(ac, [ab], std)
     longer = Combination((0, 1, 3), (1.0, -1.0, 1.0), 0.01)
     assert is_known(longer, [ab], std)  # it contains a support
-    assert follows(ac, [ab, bc], std)
-    assert not follows(longer, [ab], std)
+    assert is_implied(ac, [ab, bc], std)
+    assert not is_implied(longer, [ab], std)
 
 
 def test_an_exact_balance_does_not_follow_from_noisy_ones():
@@ -158,7 +158,7 @@ def test_an_exact_balance_does_not_follow_from_noisy_ones():
 
 
 def test_unknown_supports_hold_what_is_needed_and_nothing_known():
-    unknown = Unknown(np.array([True, False, False, True]), [Combination((0, 1), (1.0, -1.0), 0.0)])
+    unknown = NewSupports(np.array([True, False, False, True]), [Combination((0, 1), (1.0, -1.0), 0.0)])
     supports = np.array([[0, 1, 2], [0, 2, 3], [1, 2, 3]])
     assert unknown(supports).tolist() == [False, True, True]
     assert unknown(np.array([[1, 2]])).tolist() == [False]
@@ -166,13 +166,13 @@ def test_unknown_supports_hold_what_is_needed_and_nothing_known():
 
 @pytest.mark.parametrize(("columns", "terms"), [(6, 6), (20, 6), (30, 6), (40, 5), (100, 3), (500, 2), (3, 3)])
 def test_the_number_of_terms_is_what_the_work_allows(columns, terms):
-    found = affordable_terms(columns, 6, lambda k: 2 ** (k - 1), MOST_WORK)
+    found = affordable_terms(columns, 6, lambda k: 2 ** (k - 1), MAX_SIGNED_TRIALS)
     work = [sum(math.comb(columns, j) * 2 ** (j - 1) for j in range(2, k + 1)) for k in range(2, 7)]
-    assert found == terms == min(columns, 1 + sum(w <= MOST_WORK for w in work))
+    assert found == terms == min(columns, 1 + sum(w <= MAX_SIGNED_TRIALS for w in work))
 
 
 def test_fits_are_fewer():
-    assert affordable_terms(30, 6, lambda k: 1, MOST_FITS) == 5
+    assert affordable_terms(30, 6, lambda k: 1, MAX_FITS) == 5
 
 
 def test_a_sum_is_left_out_if_another_column_with_a_factor_leaves_nearly_nothing_of_it():
@@ -188,7 +188,7 @@ def test_a_sum_is_left_out_if_another_column_with_a_factor_leaves_nearly_nothing
 def test_a_combination_is_incomplete_beside_one_with_further_terms_that_varies_less():
     whole = Combination((0, 1, 2), (2.0, -2.0, -1.0), 0.01)
     var = np.array([1.0, 1.0, 0.01])
-    assert incomplete(Combination((0, 1), (1.0, -1.0), 0.05), [whole], var)
-    assert not incomplete(Combination((0, 1), (1.0, -1.0), 0.01), [whole], var)  # as small as that
-    assert not incomplete(Combination((0, 1), (1.0, 1.0), 0.05), [whole], var)  # another sum
-    assert not incomplete(whole, [whole], var)
+    assert is_incomplete(Combination((0, 1), (1.0, -1.0), 0.05), [whole], var)
+    assert not is_incomplete(Combination((0, 1), (1.0, -1.0), 0.01), [whole], var)  # as small as that
+    assert not is_incomplete(Combination((0, 1), (1.0, 1.0), 0.05), [whole], var)  # another sum
+    assert not is_incomplete(whole, [whole], var)

@@ -6,9 +6,9 @@ import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.diagnosis import diagnose
-from equipoise.diagnosis.balances import Sizes, systematic
+from equipoise.diagnosis.balance_diagnosis import Sizes, systematic_residual
 from equipoise.diagnosis.repairs import Terms
-from equipoise.diagnosis.spread import robust_std
+from equipoise.diagnosis.robust_statistics import robust_std
 from equipoise.prediction.trust import residuals
 
 MASS = LinearConstraint.from_equations({"mass": "feed = top + bottom"}, outputs=["feed", "top", "bottom"])
@@ -268,7 +268,7 @@ def test_the_systematic_part_is_what_trust_finds_after_a_fit():
     balance = LinearConstraint(MASS.B, np.zeros((1, 3)))
     z = balance.residual(X, Y)[:, 0]
     terms = Terms({"feed": 1.0, "top": -1.0, "bottom": -1.0}, 0.0, {}, z, 1e-12)
-    found = systematic(terms, dict(zip(balance.columns, X.T, strict=True)))
+    found = systematic_residual(terms, dict(zip(balance.columns, X.T, strict=True)))
     (expected,) = residuals(balance, X, Y, 1e-14)
     assert found.input == expected.input == "x1"
     for part in ("mean", "se", "std", "n_rows", "input_slope", "input_z", "n_inputs", "biased"):
@@ -326,9 +326,9 @@ def test_numbers_of_a_finding_are_those_of_the_residual():
 def test_the_spread_of_unrelated_terms_is_left_in_full():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 40_000))
-    sizes = Sizes.of(Terms({"a": 3.0, "b": -4.0}, 0.0, {"a": a + 7, "b": b}, 3 * (a + 7) - 4 * b))
+    sizes = Sizes.from_terms(Terms({"a": 3.0, "b": -4.0}, 0.0, {"a": a + 7, "b": b}, 3 * (a + 7) - 4 * b))
     assert sizes.relative_std == pytest.approx(1.0, abs=0.02)
-    constant = Sizes.of(Terms({"a": 1.0}, -1.0, {"a": np.ones(9)}, np.zeros(9)))
+    constant = Sizes.from_terms(Terms({"a": 1.0}, -1.0, {"a": np.ones(9)}, np.zeros(9)))
     assert constant.relative_std is None
     assert constant.terms == pytest.approx(np.sqrt(2))
 

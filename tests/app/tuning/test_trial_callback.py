@@ -1,11 +1,11 @@
-"""A trial that is watched: when it reports, when it is given up, when its time is up."""
+"""The callback of a trial: when it reports, when it prunes the trial, when the time is up."""
 
 import contextlib
 import math
 
 import pytest
 
-from equipoise.app.tuning.watch import PrunedError, TimeUpError, Watch
+from equipoise.app.tuning.trial_callback import PrunedError, TimeUpError, TrialCallback
 from equipoise.training.plan import TrainingPlan
 
 
@@ -33,26 +33,26 @@ class Doomed:
 )
 def test_trials_are_compared_after_warm_up_and_given_up_in_the_last_third_of_the_elbo_phase(kl_warmup, steps):
     plan = TrainingPlan(max_epochs=300, mean_epochs=150, noise_epochs=30, kl_warmup=kl_warmup)
-    watch = Watch(trial := Doomed(), plan, math.inf, lambda epoch: None)
+    callback = TrialCallback(trial := Doomed(), plan, math.inf, lambda epoch: None)
     phases = ["means"] * 150 + ["elbo"] * 120 + ["noise"] * 30
     with contextlib.suppress(PrunedError):
         for phase in phases:
-            watch({"phase": phase, "validation": 1.0})
+            callback({"phase": phase, "validation": 1.0})
     assert trial.steps == steps
-    assert watch.epochs == 150 + steps[-1]
+    assert callback.epochs == 150 + steps[-1]
 
 
 def test_a_trial_whose_time_is_up_ends_at_the_next_epoch():
-    watch = Watch(Doomed(), TrainingPlan(), deadline=0.0, show=lambda epoch: None)
+    callback = TrialCallback(Doomed(), TrainingPlan(), deadline=0.0, show=lambda epoch: None)
     with pytest.raises(TimeUpError):
-        watch({"phase": "means", "validation": 1.0})
-    assert watch.epochs == 0
+        callback({"phase": "means", "validation": 1.0})
+    assert callback.epochs == 0
 
 
 def test_epochs_are_shown_every_now_and_then():
     shown = []
-    watch = Watch(Doomed(), TrainingPlan(), math.inf, shown.append)
+    callback = TrialCallback(Doomed(), TrainingPlan(), math.inf, shown.append)
     for _ in range(25):
-        watch({"phase": "means", "validation": 1.0})
+        callback({"phase": "means", "validation": 1.0})
     assert shown == [10, 20]
-    assert watch.epochs == 25
+    assert callback.epochs == 25

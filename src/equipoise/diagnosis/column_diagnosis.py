@@ -1,4 +1,4 @@
-"""What is the matter with the columns and rows of a table: missing and infinite values, constants, copies."""
+"""Faults of the columns and rows of a table: missing and infinite values, constants, copied columns, repeated rows."""
 
 import hashlib
 import math
@@ -9,19 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, and its bits look random: products with it spread over all 64 bits
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits that look random, so that products with it spread over 64 bits
 _HALF = np.uint64(32)
 
 
 @dataclass(frozen=True)
 class ColumnFinding:
-    """One column of the table.
+    """Role, gaps and range of one column.
 
     Attributes:
-        name: Its name.
+        name: Name of the column.
         role: `input`, `known`, `output` or `other`.
-        missing, infinite: How many values are.
-        minimum, maximum: Of the finite values; None if there are none.
+        missing: Number of missing values (NaN).
+        infinite: Number of infinite values.
+        minimum, maximum: Smallest and largest finite value, in the column's unit; None if there is no finite value.
     """
 
     name: str
@@ -37,15 +38,20 @@ class ColumnFinding:
         return self.minimum is not None and self.minimum == self.maximum
 
 
-def look_at_column(name: str, role: str, values: Array) -> ColumnFinding:
-    """Count and range the values of one column, shape `(n,)`.
+def diagnose_column(name: str, role: str, values: Array) -> ColumnFinding:
+    """Count the missing and infinite values of a column and determine the range of the others.
+
+    Args:
+        name: Name of the column.
+        role: `input`, `known`, `output` or `other`.
+        values: Its values, shape `(n,)`; NaN is missing.
 
     Example:
-        >>> look_at_column("x", "input", np.array([2.0, np.nan, 2.0, np.inf]))
+        >>> diagnose_column("x", "input", np.array([2.0, np.nan, 2.0, np.inf]))
         ColumnFinding(name='x', role='input', missing=1, infinite=1, minimum=2.0, maximum=2.0)
     """
     low, high = (float(values.min()), float(values.max())) if len(values) else (math.nan, math.nan)
-    if math.isfinite(low) and math.isfinite(high):  # NaN would have come through
+    if math.isfinite(low) and math.isfinite(high):  # a NaN would propagate to both
         return ColumnFinding(name, role, 0, 0, low, high)
     finite, missing = values[np.isfinite(values)], int(np.isnan(values).sum())
     infinite = len(values) - missing - len(finite)
@@ -54,47 +60,55 @@ def look_at_column(name: str, role: str, values: Array) -> ColumnFinding:
     return ColumnFinding(name, role, missing, infinite, float(finite.min()), float(finite.max()))
 
 
-def in_words(column: ColumnFinding, n_rows: int) -> list[str]:
-    """What a user should know of a column, as sentences."""
-    said = []
+def column_warnings(column: ColumnFinding, n_rows: int) -> list[str]:
+    """Write a sentence on each fault of a column: missing values, infinite values, a constant.
+
+    Args:
+        column: The column, from `diagnose_column`.
+        n_rows: Rows of the table.
+    """
+    sentences = []
     if column.missing == n_rows:
         return [f"Column '{column.name}' has no values at all."]
     if column.missing:
-        said.append(f"Column '{column.name}' misses {column.missing} of {n_rows} values.")
+        sentences.append(f"Column '{column.name}' misses {column.missing} of {n_rows} values.")
     if column.infinite:
-        said.append(f"Column '{column.name}' has {column.infinite} infinite values.")
+        sentences.append(f"Column '{column.name}' has {column.infinite} infinite values.")
     if column.constant and n_rows > 1:
-        said.append(f"Column '{column.name}' is constant ({column.minimum:.6g}).")
-    return said
+        sentences.append(f"Column '{column.name}' is constant ({column.minimum:.6g}).")
+    return sentences
 
 
-def copies_in_words(table: Mapping[str, Array]) -> list[str]:
-    """A sentence on each column that varies and repeats an earlier one exactly, missing values included.
+def copy_warnings(table: Mapping[str, Array]) -> list[str]:
+    """Write a sentence on each varying column that repeats an earlier one exactly, missing values included.
 
+    Args:
+        table: Columns by name, shape `(n,)` each.
     Example:
-        >>> copies_in_words({"flow": np.array([1.0, 2.0]), "two": np.full(2, 2.0), "flow 2": np.array([1.0, 2.0])})
+        >>> copy_warnings({"flow": np.array([1.0, 2.0]), "two": np.full(2, 2.0), "flow 2": np.array([1.0, 2.0])})
         ["Column 'flow 2' is a copy of 'flow'."]
     """
     first: dict[bytes, str] = {}
-    said = []
+    sentences = []
     for name, values in table.items():
         bits = _bits(values)
         if not len(bits) or (bits == bits[0]).all():
             continue
         original = first.setdefault(hashlib.blake2b(bits.tobytes()).digest(), name)
         if original != name:
-            said.append(f"Column '{name}' is a copy of '{original}'.")
-    return said
+            sentences.append(f"Column '{name}' is a copy of '{original}'.")
+    return sentences
 
 
 def duplicated_rows(columns: Sequence[Array] | Mapping[str, Array]) -> NDArray[np.intp]:
-    """Positions of the rows that repeat an earlier one exactly, missing values included.
+    """Return the positions of the rows that repeat an earlier row exactly, missing values included.
 
-    Rows are compared by a 64-bit hash first, then in full with the first row of the same hash, so that no row is called
-    a duplicate that is none.
+    Rows are compared by a 64-bit hash first, then value by value with the first row of the same hash, so that every row
+    in the result is a true duplicate.
 
     Args:
-        columns: Of shape `(n,)` each.
+        columns: Columns of the table, shape `(n,)` each.
+    Returns: Positions in ascending order.
     Example:
         >>> duplicated_rows([np.array([1.0, 2.0, 1.0]), np.array([np.nan, 0.0, np.nan])])
         array([2])
@@ -117,7 +131,7 @@ def duplicated_rows(columns: Sequence[Array] | Mapping[str, Array]) -> NDArray[n
 
 
 def _bits(values: Array) -> NDArray[np.uint64]:
-    """The bits of floats, alike for both zeros and for all kinds of NaN."""
+    """Return the bits of floats, the same for both zeros and the same for all kinds of NaN."""
     positive = values + 0.0  # −0 becomes 0
     positive[np.isnan(positive)] = np.nan
     return positive.view(np.uint64)

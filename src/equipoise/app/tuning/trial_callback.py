@@ -1,6 +1,6 @@
-"""A trial that is watched while it trains: compared with those before it, given up if it does worse, ended in time.
+"""The callback of a trial: it reports epochs to Optuna, prunes the trial if it is poor, and ends it at the deadline.
 
-A trial that does worse than the median of those before it is given up, but only in the last third of the ELBO phase.
+A trial that does worse than the median of the earlier ones is pruned, but only in the last third of the ELBO phase.
 Training's first phase measures another quantity; the warm-up of the KL would favour trials that prolong it; and after
 that small learning rates look better than they are, because the others gain most as their rate falls.
 """
@@ -21,21 +21,24 @@ Trial = Any  # Optuna is imported when it is needed
 
 
 class TimeUpError(Exception):
-    """The time limit has come in the middle of a trial."""
+    """A trial was interrupted by the time limit."""
 
 
 class PrunedError(Exception):
-    """A trial does worse than others did, and is given up."""
+    """A trial was pruned because it did worse than earlier ones."""
 
 
-class Watch:
-    """Follows the epochs of a trial: reports, gives up, ends in time.
+class TrialCallback:
+    """A callback of `fit` that reports a trial's epochs, prunes the trial if it is poor, and ends it at the deadline.
 
     Args:
-        trial: Optuna's.
-        plan: What the trial trains by.
-        deadline: As a reading of `time.monotonic`.
-        show: Told the number of epochs every now and then.
+        trial: Optuna's trial.
+        plan: The training plan of the trial.
+        deadline: Time at which the trial ends, in seconds of `time.monotonic`.
+        show: Function that is called with the number of epochs, every ten epochs.
+    Attributes:
+        epochs: Number of epochs so far.
+        value: The value of the trial, which the caller sets after the fit; NaN before.
     """
 
     def __init__(self, trial: Trial, plan: TrainingPlan, deadline: float, show: Callable[[int], object]):

@@ -1,4 +1,4 @@
-"""The space of a search: what a parameter may be, and what may be tried first."""
+"""The search space: which values each parameter may have, and which values are tried first."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ Trial = Any  # Optuna is imported when it is needed
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values, without an order.
+    """A parameter with one of several values, without an order.
 
+    Args:
+        options: The values, all different.
     Example:
         >>> Choice([(64, 64), (32, 32, 32)]).labels
         ('(64, 64)', '(32, 32, 32)')
@@ -33,16 +35,19 @@ class Choice:
 
     @property
     def labels(self) -> tuple:
-        """The options as a journal can hold them: whatever is not a plain value by its text."""
+        """The options as a journal can hold them: plain values as they are, others as text."""
         return tuple(o if o is None or isinstance(o, str | bool | int | float) else repr(o) for o in self.options)
 
     def suggest(self, trial: Trial, name: str) -> None:
+        """Let Optuna suggest the parameter's label for a trial."""
         trial.suggest_categorical(name, self.labels)
 
     def encode(self, value: Any) -> Any:
+        """Return the label of a value."""
         return self.labels[self.options.index(value)]
 
     def decode(self, label: Any) -> Any:
+        """Return the value of a label."""
         return self.options[self.labels.index(label)]
 
     def __contains__(self, value: Any) -> bool:
@@ -64,10 +69,16 @@ class _Range(ABC):
     @abstractmethod
     def _number(self, value: Any) -> bool: ...
 
+    @abstractmethod
+    def suggest(self, trial: Trial, name: str) -> None:
+        """Let Optuna suggest the parameter's value for a trial."""
+
     def encode(self, value: Any) -> Any:
+        """Return the value as a journal holds it: unchanged."""
         return value
 
     def decode(self, value: Any) -> Any:
+        """Return the value that a journal holds: unchanged."""
         return value
 
     def __contains__(self, value: Any) -> bool:
@@ -76,23 +87,35 @@ class _Range(ABC):
 
 @dataclass(frozen=True)
 class Uniform(_Range):
-    """A number from `low` to `high`, evenly or, with `log`, evenly in its logarithm."""
+    """A parameter that is a number, distributed uniformly.
+
+    Args:
+        low, high: Its smallest and largest value.
+        log: Whether its logarithm is distributed uniformly instead.
+    """
 
     def _number(self, value: Any) -> bool:
         return isinstance(value, Real) and math.isfinite(value)
 
     def suggest(self, trial: Trial, name: str) -> None:
+        """Let Optuna suggest the parameter's value for a trial."""
         trial.suggest_float(name, self.low, self.high, log=self.log)
 
 
 @dataclass(frozen=True)
 class Whole(_Range):
-    """A whole number from `low` to `high`, evenly or, with `log`, evenly in its logarithm."""
+    """A parameter that is a whole number, distributed uniformly.
+
+    Args:
+        low, high: Its smallest and largest value.
+        log: Whether its logarithm is distributed uniformly instead.
+    """
 
     def _number(self, value: Any) -> bool:
         return isinstance(value, Integral)
 
     def suggest(self, trial: Trial, name: str) -> None:
+        """Let Optuna suggest the parameter's value for a trial."""
         trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
 
 
@@ -100,7 +123,12 @@ Space = Mapping[str, Choice | Uniform | Whole]
 
 
 def check_space(space: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise unless a space names known parameters, and says what each of them may be."""
+    """Raise an error unless a space names known parameters and gives each of them a range or choice.
+
+    Args:
+        space: The search space.
+        known: Names of the parameters that can be tuned.
+    """
     if not space:
         raise InputError("space must name one parameter at least, but got none.")
     for name, values in space.items():
@@ -112,7 +140,12 @@ def check_space(space: Mapping[str, Any], known: Collection[str]) -> None:
 
 
 def check_first(first: Sequence[Mapping[str, Any]], space: Space) -> None:
-    """Raise unless all values that are tried first lie in the space."""
+    """Raise InputError unless all values that are tried first lie in the space.
+
+    Args:
+        first: Values by name of the parameter, for each of the first trials.
+        space: The search space.
+    """
     for name, value in (item for parameters in first for item in parameters.items()):
         if name not in space:
             raise InputError(

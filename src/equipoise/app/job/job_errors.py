@@ -1,4 +1,4 @@
-"""What is wrong with a job file, in one sentence with the file, the key and the value."""
+"""Errors of job files: one sentence with the file, the key and the value that is wrong."""
 
 from __future__ import annotations
 
@@ -26,31 +26,40 @@ _RULES = {
 
 
 class JobError(EquipoiseError, ValueError):
-    """A job file that cannot be used, and why."""
+    """A job file that cannot be used; the message says why."""
 
 
-def complaint(error: ValidationError, job: type[BaseModel]) -> str:
-    """The first of the errors in a job, as a sentence without the name of the file."""
+def validation_message(error: ValidationError, job: type[BaseModel]) -> str:
+    """Write the first of pydantic's errors as a sentence, without the name of the file.
+
+    Args:
+        error: The errors.
+        job: The class that the job file was validated against.
+    """
     errors = error.errors(include_url=False)
-    unknown = [each for each in errors if each["type"] == "extra_forbidden"]  # a key that is missing may be misspelt
+    unknown = [
+        record for record in errors if record["type"] == "extra_forbidden"
+    ]  # a key that is missing may be misspelt
     first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]
-    kind, place, got = first["type"], _place(first["loc"]), reprlib.repr(first["input"])
+    kind, path, got = first["type"], _key_path(first["loc"]), reprlib.repr(first["input"])
     if kind == "missing":
-        return f"{_called(place)} must be given, but got none. Add it."
+        return f"{_key_in_words(path)} must be given, but got none. Add it."
     if kind == "extra_forbidden":
-        return f"keys must be known, but got {_called(place)}. {did_you_mean(place[-1], _keys(place[:-1], job))}"
+        return f"keys must be known, but got {_key_in_words(path)}. {did_you_mean(path[-1], _keys(path[:-1], job))}"
     reason = first.get("ctx", {}).get("error")
-    if reason is not None and not place:  # of a check across keys, which is a sentence already
+    if reason is not None and not path:  # of a check across keys, which is a sentence already
         return str(reason)
     rule = str(reason or _RULES.get(kind) or first["msg"].replace("Input should be", "must be"))
-    return f"{_called(place)} {rule}, but got {got}. {_advice(kind, place, job)}"
+    return f"{_key_in_words(path)} {rule}, but got {got}. {_advice(kind, path, job)}"
 
 
-def misplaced(places: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A sentence for each column that was given two places, such as "inputs" and "outputs".
+def misplaced_columns(places: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Iterate over the columns that stand in two places of a job, as sentences.
 
+    Args:
+        places: Names of columns by place, such as `"inputs"` and `"outputs"`.
     Example:
-        >>> list(misplaced({"inputs": ["SOC"], "outputs": ["OCV", "SOC"]}))
+        >>> list(misplaced_columns({"inputs": ["SOC"], "outputs": ["OCV", "SOC"]}))
         ["columns must have one place each, but got 'SOC' in 'inputs' and in 'outputs'. Remove one of them."]
     """
     seen: dict[str, str] = {}
@@ -62,24 +71,25 @@ def misplaced(places: Mapping[str, Sequence[str]]) -> Iterator[str]:
             seen[name] = place
 
 
-def _place(location: tuple[int | str, ...]) -> list[str]:
-    """The keys that lead to an error, without positions in lists and without what pydantic calls its branches."""
+def _key_path(location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that lead to an error, without positions in lists and names that pydantic adds."""
     keys = [key for key in location if isinstance(key, str) and key != "[key]"]
     return [key for depth, key in enumerate(keys) if not (keys[0] == "tolerances" and depth == 2)]
 
 
-def _called(place: list[str]) -> str:
-    """
+def _key_in_words(path: list[str]) -> str:
+    """Name a key and its section.
+
     Example:
-        >>> _called(["inputs"]), _called(["model", "hidden"])
+        >>> _key_in_words(["inputs"]), _key_in_words(["model", "hidden"])
         ("'inputs'", "'hidden' in [model]")
     """
-    section = ".".join(place[:-1])
-    return f"{place[-1]!r} in [{section}]" if section else repr(place[-1])
+    section = ".".join(path[:-1])
+    return f"{path[-1]!r} in [{section}]" if section else repr(path[-1])
 
 
 def _keys(section: list[str], job: type[BaseModel]) -> list[str]:
-    """The keys that a section may have."""
+    """List the keys that a section may have."""
     fields = job.model_fields
     if not section:
         return list(fields)
@@ -88,9 +98,9 @@ def _keys(section: list[str], job: type[BaseModel]) -> list[str]:
     return list(getattr(fields[section[0]].annotation, "model_fields", {}))
 
 
-def _advice(kind: str, place: list[str], job: type[BaseModel]) -> str:
-    if kind == "too_short" and len(place) == 1:
+def _advice(kind: str, path: list[str], job: type[BaseModel]) -> str:
+    if kind == "too_short" and len(path) == 1:
         return "Put names of columns into it."
-    if len(place) == 2 and place[-1] in job.model_fields:
-        return f"Did you mean the list {place[-1]!r}? Then move it above the first [section]."
-    return "Correct it, or leave it out." if len(place) > 1 else "Correct it."
+    if len(path) == 2 and path[-1] in job.model_fields:
+        return f"Did you mean the list {path[-1]!r}? Then move it above the first [section]."
+    return "Correct it, or leave it out." if len(path) > 1 else "Correct it."

@@ -1,4 +1,4 @@
-"""`Job`: a job file that was read and checked, and the model that it describes."""
+"""`Job`: a job file, read and checked, and the model that it describes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
-from equipoise.app.job.complaints import JobError, complaint, misplaced
+from equipoise.app.job.job_errors import JobError, misplaced_columns, validation_message
 from equipoise.app.job.options import Flag, LearnedTolerance, ModelOptions, Sensor, Tolerance
 from equipoise.balances import EquationError, column_symbol, did_you_mean, parse_equation, quoted_list
 
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
 AnyJob = TypeVar("AnyJob", bound="Job")
-# Names that no job file has.
+# Endings of file names that tables have and job files do not.
 TABLE_NAME = re.compile(r"\.(csv|tsv|parquet|xlsx?)(\.(gz|bz2|xz|zst|zip))?$", re.IGNORECASE)
 PLACES = {"inputs": "an input", "known": "a known column", "outputs": "an output"}
 
 
 class Job(BaseModel):
-    """What to learn from which table.
+    """The description of a model in a job file: table, columns, balances, sensors, tolerances and options.
 
     Attributes:
-        data: The table; `load` takes it relative to the job file.
-        inputs: Columns that the network sees.
-        outputs: Columns that it predicts.
+        data: Path of the table; `load` and `parse` resolve it relative to the job file.
+        inputs: Columns that the network takes as inputs.
+        outputs: Columns that the network predicts.
         known: Columns that enter balances but not the network.
-        skip_incomplete: Whether rows are left out in which an input or a known column is missing.
+        skip_incomplete: Whether rows with a missing input or known column are left out.
         balances: Linear equations between columns, by name (see `parse_equation`).
-        sensors: Standard deviations of the sensors behind outputs, or "learn", which also holds for those left out. A
-            name without its unit finds its output, as in balances.
+        sensors: Standard deviations of the sensors of outputs, in the outputs' units, or "learn", which is also the
+            default for outputs that are not named. As in balances, the unit may be left out of an output's name.
         tolerances: How far balances may be missed: 0 (exact), a standard deviation in the balance's unit, "learn",
-            which also holds for those left out, "paper" (learned from the paper's prior), or a `LearnedTolerance`.
-        model: Options.
+            which is also the default for balances that are not named, "paper" (learned from the paper's prior), or a
+            `LearnedTolerance`.
+        model: Options of the model.
 
     Example:
         >>> job = Job.parse('''
@@ -75,7 +76,12 @@ class Job(BaseModel):
 
     @classmethod
     def load(cls: type[AnyJob], path: str | os.PathLike[str]) -> AnyJob:
-        """Read and check a job file. Raises JobError."""
+        """Read and check a job file.
+
+        Args:
+            path: The job file, in TOML.
+        Raises: JobError, if there is no such file or it is not a valid job.
+        """
         path = Path(path)
         return cls.parse(_text_of(path), path)
 
@@ -84,54 +90,59 @@ class Job(BaseModel):
         """Read and check the text of a job file.
 
         Args:
-            text: TOML.
-            path: Where it stands: `data` is relative to that folder, and messages name the file.
+            text: The job, in TOML.
+            path: Path of the job file: `data` is relative to its folder, and messages name the file.
+        Raises: JobError, if the text is not a valid job.
         """
         path = Path(path)
         try:
-            said = tomllib.loads(text)
-            job = cls.model_validate(said)
+            job = cls.model_validate(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             advice = "Put text, and names that hold blanks or brackets, in quotes. Write 0.5, not 0,5. Use a name once."
             raise JobError(f"{path.name}: a job file must be TOML, but got: {error}. {advice}") from None
         except ValidationError as error:
-            raise JobError(f"{path.name}: {complaint(error, cls)}") from None
+            raise JobError(f"{path.name}: {validation_message(error, cls)}") from None
         job = job.model_copy(update={"data": path.parent / job.data})
         job._text, job._file = text, path.name
         return job
 
     @property
     def text(self) -> str:
-        """The text it was read from."""
+        """The text of the job file."""
         return self._text
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns: inputs, known, outputs."""
+        """Names of all columns: inputs, known columns, outputs."""
         return self.inputs + self.known + self.outputs
 
     @property
     def x_columns(self) -> tuple[str, ...]:
-        """The columns of X, in the order in which the estimator takes them: inputs, then what balances know."""
+        """Names of the columns of X in the estimator's order: inputs, then the known columns if there are balances."""
         return self.inputs + (self.known if self.balances else ())
 
     @property
     def sensor_std(self) -> dict[str, Any] | str:
-        """What was said of the sensors, by full name of the output, as the estimator takes it."""
+        """The estimator's argument `sensor_std`: standard deviations or "learn", by full name of the output."""
         return {self.sensed(name): value for name, value in self.sensors.items()} or "learn"
 
     @property
     def file(self) -> str:
-        """The name of the file it was read from."""
+        """The name of the job file."""
         return self._file
 
     @property
     def with_sensors(self) -> tuple[str, ...]:
-        """Columns that may have a sensor: those that a network predicts."""
+        """Columns that may have a sensor: the outputs."""
         return self.outputs
 
     def sensed(self, name: str) -> str:
-        """The column that a sensor's name means, found as `parse_equation` finds columns. Raises JobError."""
+        """Return the column to which a name in `[sensors]` refers, by the rules of `parse_equation`.
+
+        Args:
+            name: A column's name, with or without its unit.
+        Raises: JobError, if no column or several columns fit, or the column may have no sensor.
+        """
         columns = self.with_sensors
         try:
             (column,) = parse_equation("`" + name.replace("`", "``") + "` = 0", columns).coefficients
@@ -147,7 +158,11 @@ class Job(BaseModel):
         return column
 
     def check_header(self, header: Sequence[str]) -> None:
-        """Raise JobError unless a table has all columns of the job."""
+        """Raise JobError unless a table has all columns of the job.
+
+        Args:
+            header: Names of the table's columns.
+        """
         for place in PLACES:
             for name in getattr(self, place):
                 if name not in header:
@@ -155,7 +170,10 @@ class Job(BaseModel):
                     raise JobError(f"{self._file}: {rule}, but got {name!r}. {did_you_mean(name, header)}")
 
     def constraint(self) -> LinearConstraint | None:
-        """The balances; None if there are none. Raises JobError if they depend on, or contradict each other."""
+        """Build the constraint from the balances; return None if there are no balances.
+
+        Raises: JobError, if balances are linearly dependent or contradict each other.
+        """
         from equipoise.balances import ConstraintError, LinearConstraint
 
         if not self.balances:
@@ -167,10 +185,11 @@ class Job(BaseModel):
             raise JobError(f"{self._file}: {error}") from error
 
     def estimator(self, **overrides: Any) -> ConstrainedBNNRegressor:
-        """The model that is described, not fitted yet.
+        """Create the model that the job describes, not fitted yet.
 
         Args:
-            overrides: Arguments of `ConstrainedBNNRegressor` that take precedence.
+            overrides: Arguments of `ConstrainedBNNRegressor` that take precedence over the job.
+        Raises: JobError, as for `constraint`.
         """
         from equipoise.estimator import ConstrainedBNNRegressor
         from equipoise.training import TrainingPlan
@@ -185,13 +204,13 @@ class Job(BaseModel):
         from equipoise.gaussian import TolerancePrior
 
         named: dict[Any, Any] = {"learn": None, "paper": TolerancePrior.paper()}
-        said = {}
+        tolerances = {}
         for name, value in self.tolerances.items():
             if isinstance(value, LearnedTolerance):
-                said[name] = TolerancePrior(*value.log_variance, relative=value.relative)
+                tolerances[name] = TolerancePrior(*value.log_variance, relative=value.relative)
             else:
-                said[name] = named.get(value, value)
-        return said or None
+                tolerances[name] = named.get(value, value)
+        return tolerances or None
 
     @model_validator(mode="after")
     def _check(self) -> Job:
@@ -201,8 +220,8 @@ class Job(BaseModel):
 
 
 def _problems(job: Job) -> Iterator[str]:
-    """What does not fit together, in sentences."""
-    yield from misplaced({place: getattr(job, place) for place in PLACES})
+    """Iterate over contradictions between the keys of a job, as sentences."""
+    yield from misplaced_columns({place: getattr(job, place) for place in PLACES})
     for name, text in job.balances.items():
         try:
             parse_equation(text, job.columns)
@@ -215,17 +234,17 @@ def _problems(job: Job) -> Iterator[str]:
 
 
 def _wrong_sensors(job: Job) -> Iterator[str]:
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}  # in [sensors], by column
     for name, value in job.sensors.items():
         try:
             column = job.sensed(name)
         except JobError as error:
             yield str(error)
             continue
-        if column in found:
+        if column in names:
             kind = "output" if column in job.outputs else "column"
-            yield f"[sensors] must name each {kind} once, but got {found[column]!r} and {name!r}. Remove one of them."
-        found[column] = name
+            yield f"[sensors] must name each {kind} once, but got {names[column]!r} and {name!r}. Remove one of them."
+        names[column] = name
         if job.model.likelihood == "marginal" and job.balances and value not in (0, "learn"):
             rule = f"{name!r} in [sensors] must be 0 or 'learn' with likelihood = \"marginal\""
             yield f'{rule}, which takes what was measured for the truth, but got {value}. Use "joint", or leave it out.'

@@ -1,5 +1,6 @@
-"""The study in a journal file: every trial is kept, so that a search goes on where it stopped, and so that several
-processes, on several machines that see the file, work on it together.
+"""Optuna's study in a journal file, which keeps every trial.
+
+A search therefore continues where it stopped, and several processes, on all machines that see the file, share it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 import pandas as pd
 
 from equipoise.app.tuning.journal_file import TuningError, storage_in
-from equipoise.app.tuning.space import Space
-from equipoise.app.tuning.watch import PrunedError, Watch
+from equipoise.app.tuning.search_space import Space
+from equipoise.app.tuning.trial_callback import PrunedError, TrialCallback
 from equipoise.errors import MissingPackageError
 from equipoise.network import derived_seed
 from equipoise.training import TrainingError
@@ -27,48 +28,52 @@ from equipoise.training import TrainingError
 MISSING = "Tuning needs Optuna, but it is not installed. Run: pip install 'equipoise[tune]'."
 STUDY = "equipoise"
 COMPLETE_BEFORE_PRUNING = 5  # trials
-NAMELESS = 10.0  # seconds after which a process has said that a trial is its own, or never will
+CLAIM_SECONDS = 10.0  # a process that has not written its name to a trial by then never will
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}  # in the order of the table
 
 Optuna = OptunaStudy = Trial = Any  # Optuna is imported when it is needed
 
 
 class JournalStudy:
-    """The trials in a journal.
+    """An Optuna study whose trials are kept in a journal file.
 
     Args:
         optuna: The module.
-        journal: The file; begun if there is none.
-        fingerprint: Of the study; the journal of another one is refused.
-        space: What is varied.
-        seed: All that is suggested follows from it.
+        journal: The file; it is created if there is none.
+        fingerprint: Fingerprint of the study; the journal of another study is refused.
+        space: The search space.
+        seed: Seed of all suggestions.
     """
 
     def __init__(self, optuna: Optuna, journal: Path, fingerprint: str, space: Space, seed: int):
         self.optuna, self.journal, self.space, self.seed = optuna, journal, space, seed
-        self.study = _opened(optuna, journal, fingerprint)
+        self.study = _open_study(optuna, journal, fingerprint)
 
     @property
     def finished(self) -> list:
-        """Trials that ended by themselves, whichever way."""
+        """Trials that are complete, pruned or failed; interrupted ones do not count."""
         return [t for t in self.study.get_trials(deepcopy=False) if t.state.is_finished() and not _interrupted(t)]
 
     @property
     def n_finished(self) -> int:
+        """Number of trials that are complete, pruned or failed."""
         return len(self.finished)
 
     @property
     def begun(self) -> list:
-        """Trials that are finished, or under way in this or another process."""
-        self._give_up_orphans()
+        """Trials that are finished, or running in this or another process."""
+        self._withdraw_orphans()
         return self.finished + self._in_state("RUNNING")
 
     def ask(self, first: Sequence[Mapping[str, Any]], n_trials: int) -> tuple[Trial, dict[str, Any]] | None:
-        """The next trial and its values, those of `first` that were not tried yet, then the sampler's; None if enough
-        are begun.
+        """Start the next trial; return it with the values of its parameters, or None if enough trials are begun.
 
-        In one process they depend on the seed and the trials finished so far alone: a study that was cut short
-        proposes what it would have proposed anyway.
+        The values of `first` are tried first, then the sampler suggests values. In one process they depend only on the
+        seed and the trials finished so far: a study that was interrupted proposes the same values as one that was not.
+
+        Args:
+            first: Values by name of the parameter, for each of the first trials.
+            n_trials: Number of trials in the journal after which none is started.
         """
         while len(self.begun) < n_trials:
             self._enqueue_next(first)
@@ -87,8 +92,8 @@ class JournalStudy:
         for name, values in self.space.items():
             values.suggest(trial, name)
 
-    def _give_up_orphans(self) -> None:
-        """Trials under way whose process was killed are as good as interrupted; those of other machines may live."""
+    def _withdraw_orphans(self) -> None:
+        """Mark running trials whose process was killed as interrupted; processes of other machines may be alive."""
         for trial in self._in_state("RUNNING"):
             if _is_orphan(trial):
                 self._withdraw(trial.number)
@@ -108,32 +113,40 @@ class JournalStudy:
                 return
 
     @contextmanager
-    def judged(self, trial: Trial, watch: Watch) -> Iterator[None]:
-        """Write down how the trial ended."""
+    def recorded(self, trial: Trial, callback: TrialCallback) -> Iterator[None]:
+        """Record in the journal how a trial ended: complete, pruned, failed or interrupted.
+
+        Args:
+            trial: Optuna's trial.
+            callback: Its callback, with the number of epochs and, at the end, the value of the trial.
+        """
         state, notes = self.optuna.trial.TrialState, {}
         ended = {"state": state.FAIL}
         try:
             yield
-            if not math.isfinite(watch.value):
-                raise TrainingError(f"What it is judged by is {watch.value}.")
-            ended = {"values": watch.value}
+            if not math.isfinite(callback.value):
+                raise TrainingError(f"What it is judged by is {callback.value}.")
+            ended = {"values": callback.value}
         except PrunedError:
             ended = {"state": state.PRUNED}
         except TrainingError as error:
             notes = {"reason": str(error)}
         finally:
-            for name, value in {"epochs": watch.epochs, **notes}.items():
+            for name, value in {"epochs": callback.epochs, **notes}.items():
                 trial.set_user_attr(name, value)
             self.study.tell(trial, **ended)
 
     def standing(self, epoch: int | None = None) -> dict[str, str]:
-        """What the progress bar says."""
+        """Return the entries of the progress bar: the best value and, if it is given, the epoch."""
         values = [trial.value for trial in self._complete]
         best = {"best": f"{min(values):.4g}"} if values else {}
         return best if epoch is None else best | {"epoch": str(epoch)}
 
     def best(self) -> tuple[dict[str, Any], float]:
-        """The parameters of the best trial, and what it was worth."""
+        """Return the parameters of the best trial and its value.
+
+        Raises: TuningError, if no trial is complete.
+        """
         if not self._complete:
             raise TuningError(
                 f"A study must complete one trial at least, but got {self.n_finished} finished ones in "
@@ -143,7 +156,7 @@ class JournalStudy:
         return self._decoded(trial), trial.value
 
     def table(self) -> pd.DataFrame:
-        """One row per finished trial, best first."""
+        """Return the finished trials as a table, one row each, best first."""
         rows = [
             {
                 "trial": trial.number,
@@ -173,7 +186,7 @@ class JournalStudy:
 
 @contextmanager
 def quiet(optuna: Optuna) -> Iterator[None]:
-    """Without Optuna's messages about every step; its level is the caller's again afterwards."""
+    """Suppress Optuna's messages about every step; restore its log level afterwards."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -183,7 +196,7 @@ def quiet(optuna: Optuna) -> Iterator[None]:
 
 
 def import_optuna() -> Optuna:
-    """Optuna, or an error that says how to install it."""
+    """Return the module Optuna; raise MissingPackageError, which says how to install it, if it is missing."""
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -193,8 +206,8 @@ def import_optuna() -> Optuna:
     return optuna
 
 
-def _opened(optuna: Optuna, journal: Path, fingerprint: str) -> OptunaStudy:
-    """The study in the journal, begun if there is none."""
+def _open_study(optuna: Optuna, journal: Path, fingerprint: str) -> OptunaStudy:
+    """Load the study in the journal, or create it if there is none; raise TuningError if it is another study."""
     try:
         storage = storage_in(optuna, journal)
         names = optuna.get_all_study_names(storage)
@@ -216,11 +229,11 @@ def _opened(optuna: Optuna, journal: Path, fingerprint: str) -> OptunaStudy:
 
 
 def _fingerprint_in(study: OptunaStudy) -> str | None:
-    """That of a study; of one that another process is just beginning, a moment later."""
+    """Return the fingerprint of a study; wait up to 5 seconds for it, as another process may just create the study."""
     deadline = time.monotonic() + 5.0
-    while (found := study.user_attrs.get("fingerprint")) is None and time.monotonic() < deadline:
+    while (fingerprint := study.user_attrs.get("fingerprint")) is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    return found
+    return fingerprint
 
 
 def _this_process() -> str:
@@ -228,15 +241,15 @@ def _this_process() -> str:
 
 
 def _is_orphan(trial: Trial) -> bool:
-    """Whether the process of a trial is gone; one that did not come to say who it is had a moment for it."""
+    """Return whether the process of a running trial has ended, or has not written its name to the trial in time."""
     process = trial.user_attrs.get("process")
     if process is None:
-        return (datetime.now() - trial.datetime_start).total_seconds() > NAMELESS
+        return (datetime.now() - trial.datetime_start).total_seconds() > CLAIM_SECONDS
     return _is_gone(process)
 
 
 def _is_gone(process: str) -> bool:
-    """Whether a process of this machine has ended; of other machines nothing is known.
+    """Return whether a process of this machine has ended; False for other machines, of which nothing is known.
 
     Example:
         >>> _is_gone(_this_process()), _is_gone("1@elsewhere")
@@ -246,7 +259,7 @@ def _is_gone(process: str) -> bool:
     if machine != platform.node() or os.name != "posix":
         return False
     try:
-        os.kill(int(pid), 0)  # asks, and does nothing
+        os.kill(int(pid), 0)  # signal 0 only checks that the process exists
     except ProcessLookupError:
         return True
     except PermissionError:
@@ -255,11 +268,11 @@ def _is_gone(process: str) -> bool:
 
 
 def _is_repeated(trial: Trial, earlier: Sequence) -> bool:
-    """Whether another process was given the same of the values that are tried first."""
+    """Return whether an earlier trial, of another process, has the same of the values that are tried first."""
     key = trial.user_attrs.get("first")
     return key is not None and any(other.user_attrs.get("first") == key for other in earlier)
 
 
 def _interrupted(trial: Trial) -> bool:
-    """Whether a trial has no end of its own: it was given up, without a reason for a failure."""
+    """Return whether a trial was interrupted: its state is failed, but without a reason."""
     return trial.state.name == "FAIL" and "reason" not in trial.user_attrs

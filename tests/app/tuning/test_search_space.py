@@ -5,7 +5,7 @@ import math
 import optuna
 import pytest
 
-from equipoise.app.tuning.space import Choice, Uniform, Whole, check_first, check_space
+from equipoise.app.tuning.search_space import Choice, Uniform, Whole, check_first, check_space
 
 
 @pytest.mark.parametrize("values", [Choice([(8,), None, "silu", 2]), Uniform(0.5, 2.0, log=True), Whole(1, 3)])

@@ -3,8 +3,8 @@ import pytest
 import sklearn.covariance
 from hypothesis import given, settings, strategies as st
 
-from equipoise.diagnosis.bulk import bulk
-from equipoise.diagnosis.spread import gross
+from equipoise.diagnosis.multivariate_outliers import consistent_rows
+from equipoise.diagnosis.robust_statistics import outlier_mask
 
 
 def plant(n=400, noise=0.01, seed=0):
@@ -16,7 +16,7 @@ def plant(n=400, noise=0.01, seed=0):
 
 
 def left_out(table):
-    return set(np.flatnonzero(~bulk(table)).tolist())
+    return set(np.flatnonzero(~consistent_rows(table)).tolist())
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01, 0.05])
@@ -63,14 +63,14 @@ def test_unrelated_columns_keep_all_their_rows_whatever_their_tails():
         rng = np.random.default_rng(seed)
         p = int(rng.integers(2, 9))
         for table in (rng.standard_normal((200, p)), rng.standard_cauchy((200, p)), np.exp(rng.normal(0, 2, (200, p)))):
-            assert bulk(table).all(), seed
+            assert consistent_rows(table).all(), seed
 
 
 def test_a_term_that_is_rarely_there_is_no_gross_error():
     rng = np.random.default_rng(0)
     base, purge = rng.uniform(1, 3, 1000), np.where(rng.random(1000) < 0.03, rng.exponential(1, 1000), 0.0)
     table = np.column_stack([base + purge, base, purge]) + 0.01 * rng.standard_normal((1000, 3))
-    assert bulk(table).all()
+    assert consistent_rows(table).all()
     table[:15, 1] = 0.0
     assert left_out(table) == set(range(15))
 
@@ -78,13 +78,13 @@ def test_a_term_that_is_rarely_there_is_no_gross_error():
 def test_what_a_third_of_the_rows_break_is_not_obeyed():
     table = plant()
     table[::3, 1] *= 2
-    assert bulk(table).all()
+    assert consistent_rows(table).all()
 
 
 def test_with_few_rows_for_each_column_nothing_is_left_out():
     table = plant(n=34)
     table[3, 1] = 0.0
-    assert bulk(table).all()
+    assert consistent_rows(table).all()
     table = plant(n=35)
     table[3, 1] = 0.0
     assert left_out(table) == {3}
@@ -103,13 +103,13 @@ def test_rounded_numbers_have_no_gross_rows():
     shares = (100 * np.random.default_rng(0).dirichlet([3, 4, 5], 400)).round(1)
     missing = shares.sum(axis=1) - 100
     assert 0.2 < (np.abs(missing) > 0.05).mean() < 0.3
-    assert bulk(shares).all()
-    assert not gross(missing, size=20.0).any()
+    assert consistent_rows(shares).all()
+    assert not outlier_mask(missing, size=20.0).any()
 
 
 def test_a_residual_stands_out_beyond_six_deviations_a_thousandth_of_its_terms_and_rounding():
     z = np.random.default_rng(0).standard_normal(100_000)
     z[:3] = [5.5, 6.5, -6.5]
-    np.testing.assert_array_equal(np.flatnonzero(gross(z, size=1.0)), [1, 2])
-    assert not gross(z, size=6600.0).any()
-    assert not gross(z, size=1.0, rounding=6.6).any()
+    np.testing.assert_array_equal(np.flatnonzero(outlier_mask(z, size=1.0)), [1, 2])
+    assert not outlier_mask(z, size=6600.0).any()
+    assert not outlier_mask(z, size=1.0, rounding=6.6).any()
