@@ -18,7 +18,10 @@ CONTEXT.set_forkserver_preload(
         *(
             "equipoise.app.commands.app",
             "equipoise.app.job",
-            "equipoise.app.tables",
+            "equipoise.app.tables.conversion",
+            "equipoise.app.tables.memory_map",
+            "equipoise.app.tables.time_column",
+            "equipoise.app.tables.writing",
             "equipoise.diagnosis",
             "equipoise.artifact.model_file",
         ),
