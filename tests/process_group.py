@@ -27,7 +27,7 @@ CONTEXT.set_forkserver_preload(
         ),
         *(
             "equipoise.app.tuning",
-            "equipoise.app.report.story",
+            "equipoise.app.report.model_report",
             "pint",
             "pyarrow.pandas_compat",
             "rich.table",

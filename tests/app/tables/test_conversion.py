@@ -16,10 +16,10 @@ TEXTS = ["t.csv", "t.tsv", "t.csv.gz"]
 
 
 def carried(source, target, rows=2):
-    carrier = ColumnConverter(source, target)
+    converter = ColumnConverter(source, target)
     with TableWriter(target) as written:
         for piece in chunks(source, rows, text=True):
-            written.write(carrier.convert(piece).assign(told=0.25))
+            written.write(converter.convert(piece).assign(told=0.25))
     return target
 
 
@@ -49,20 +49,20 @@ def test_separators_of_thousands_do_not_become_decimals(tmp_path, table, name):
 
 def test_points_that_may_be_either_are_known(tmp_path, table):
     source = table("n;m;a;day\n1.926;947;1,5;12.03\n2.004;1.926;-2,5;24.12\n", "source.csv")
-    carrier = ColumnConverter(source, tmp_path / "t.csv")
+    converter = ColumnConverter(source, tmp_path / "t.csv")
     for piece in chunks(source, 1, text=True):
-        carrier.convert(piece)
-    assert carrier.doubtful == {"n"}
+        converter.convert(piece)
+    assert converter.doubtful == {"n"}
 
 
 @pytest.mark.parametrize(("sign", "doubtful"), [(".", {"n"}), (",", set())])
 @pytest.mark.parametrize("name", [*TEXTS, "t.parquet"])
 def test_numbers_of_which_no_cell_tells_what_they_are_stay_as_they_stand(tmp_path, table, sign, doubtful, name):
     source = table("n;m\n1.926;947\n2.004;12\n".replace(".", sign), "source.csv")
-    carrier = ColumnConverter(source, tmp_path / name)
+    converter = ColumnConverter(source, tmp_path / name)
     (piece,) = chunks(source, text=True)
-    assert carrier.convert(piece)["n"].tolist() == [f"1{sign}926", f"2{sign}004"]
-    assert carrier.doubtful == (doubtful if name != "t.parquet" else set())
+    assert converter.convert(piece)["n"].tolist() == [f"1{sign}926", f"2{sign}004"]
+    assert converter.doubtful == (doubtful if name != "t.parquet" else set())
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -17,8 +17,8 @@ def pieces(*texts):
 
 
 def read(*texts):
-    clock = TimeColumn("t", "plant.csv")
-    return [clock.read(piece) for piece in pieces(*texts)]
+    time_column = TimeColumn("t", "plant.csv")
+    return [time_column.read(piece) for piece in pieces(*texts)]
 
 
 def complaint(*texts):
