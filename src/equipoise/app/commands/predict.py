@@ -132,7 +132,7 @@ def _check_names(outputs: Sequence[str], samples: int, ledger: bool) -> None:
 
 
 def _rows(model: Any, data: Path, samples: int, skip: bool) -> gaps.RowsWithInputs:
-    from equipoise.app.report.evidence import input_names
+    from equipoise.app.report import input_names
 
     rows = CHUNK if not samples else max(64, min(CHUNK, SAMPLED // (samples * len(model.output_names_)) // 64 * 64))
     return gaps.RowsWithInputs(data, input_names(model), rows, skip)

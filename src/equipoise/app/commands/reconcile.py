@@ -108,14 +108,13 @@ def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -
 
 
 def _page(log: Logbook, measured: MeasuredTable) -> bytes:
-    from equipoise.app.report.page import render
-    from equipoise.app.report.plant_page import plant_page
+    from equipoise.app.report import plant_report, render
     from equipoise.app.tables import locate_rows, row_noun
 
     notes = {"table": measured.path.name, "job file": measured.plant.file}
     title = f"{measured.path.stem}: measured and reconciled"
     lines = partial(locate_rows, path=measured.path) if row_noun(measured.path) == "line" else None
-    return render(plant_page(log, title=title, job=measured.plant.text, notes=notes, lines=lines)).encode()
+    return render(plant_report(log, title=title, job=measured.plant.text, notes=notes, lines=lines)).encode()
 
 
 # --- What is shown ----------------------------------------------------------------------------------------------------

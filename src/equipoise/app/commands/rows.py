@@ -111,7 +111,7 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path, skip: bool = Fals
     """
     from equipoise.app import tables
     from equipoise.app.commands.gaps import OPTION, hinted
-    from equipoise.app.report.evidence import input_names
+    from equipoise.app.report import input_names
     from equipoise.app.tables import count_blank_rows
 
     inputs, outputs = input_names(model), model.output_names_
