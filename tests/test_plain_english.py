@@ -43,8 +43,6 @@ TO_DO = (
     "src/equipoise/__",
     "src/equipoise/app/commands/",
     "src/equipoise/app/job/",
-    "src/equipoise/app/report/",
-    "src/equipoise/app/tables/",
     "src/equipoise/app/tuning/",
     "src/equipoise/artifact/",
     "src/equipoise/balances/",
