@@ -45,6 +45,12 @@ def plant_report(
         lines: Function from rows of the table, counted from 0, to their lines in the data's file; without it the report
             refers to rows, counted from 1.
     Returns: The page.
+    Example:
+        >>> import equipoise as eq
+        >>> balance = eq.LinearConstraint.from_equations("feed = product", outputs=["feed", "product"])
+        >>> log = eq.reconcile([[5.0, 5.1], [5.2, 5.1]], 0.1, balance).logbook()
+        >>> [section.title for section in plant_report(log, title="A plant").sections]
+        ['Over time', 'Sensors', 'Balances', 'How to do it again']
     """
     parts = [_over_time(log), _variables(log), _balances(log)]
     parts += [_worst(log, lines)] if log.tally.worst.incidents else []
