@@ -9,10 +9,18 @@ import pandas as pd
 import pytest
 
 import equipoise as eq
-from equipoise.app.report.closure import DATA, DRAWS_AFTER, DRAWS_BEFORE, MEANS_AFTER, MEANS_BEFORE, Closure, Spread
-from equipoise.app.report.confidence import Sensor, Trust
-from equipoise.app.report.evidence import Findings
-from equipoise.app.report.scores import Calibration, Outlier, Outliers, Pictured, Score
+from equipoise.app.report.balance_residuals import (
+    DATA,
+    DRAWS_AFTER,
+    DRAWS_BEFORE,
+    MEANS_AFTER,
+    MEANS_BEFORE,
+    BalanceResiduals,
+    ResidualSummary,
+)
+from equipoise.app.report.model_findings import Findings
+from equipoise.app.report.scores import Calibration, Outlier, Outliers, PlottedRows, Score
+from equipoise.app.report.tolerances import BalanceTolerance, SensorNoise
 from equipoise.training.loop import History
 
 on_one_worker = pytest.mark.xdist_group("findings")  # so that these are fitted once
@@ -51,18 +59,20 @@ def without_balances() -> eq.ConstrainedBNNRegressor:
     return eq.ConstrainedBNNRegressor(**SMALL).fit(X[["x", "z"]], Y)
 
 
-def spread(size: float) -> Spread:
+def normal_summary(size: float) -> ResidualSummary:
     """As of residuals that are normal with standard deviation `size`."""
-    return Spread(100, 0.0, size, 1.96 * size, -1.96 * size, -0.674 * size, 0.0, 0.674 * size, 1.96 * size)
+    return ResidualSummary(100, 0.0, size, 1.96 * size, -1.96 * size, -0.674 * size, 0.0, 0.674 * size, 1.96 * size)
 
 
-def closure(balance: str = "sum", unit: str | None = "kg/s") -> Closure:
+def residuals(balance: str = "sum", unit: str | None = "kg/s") -> BalanceResiduals:
     sizes = {DATA: 0.5, MEANS_BEFORE: 1.0, DRAWS_BEFORE: 2.0, MEANS_AFTER: 0.01, DRAWS_AFTER: 0.02}
-    return Closure(balance, unit, "total = a + b", {kind: spread(size) for kind, size in sizes.items()})
+    return BalanceResiduals(
+        balance, unit, "total = a + b", {kind: normal_summary(size) for kind, size in sizes.items()}
+    )
 
 
-def trust(balance: str = "sum", **changes: Any) -> Trust:
-    usual = Trust(
+def tolerance(balance: str = "sum", **changes: Any) -> BalanceTolerance:
+    usual = BalanceTolerance(
         balance=balance,
         unit="kg/s",
         kind="learned",
@@ -107,11 +117,11 @@ def made_up(
             for j, name in enumerate(outputs)
         ),
         calibration=Calibration(levels[:, None] * np.ones(n), np.full((10, n), 10)),
-        pictured=Pictured(y, y + 0.01, y - 0.1, y + 0.1),
+        plotted=PlottedRows(y, y + 0.01, y - 0.1, y + 0.1),
         outliers=Outliers((Outlier(7, outputs[0], "V", 9.0, 1.0, 2.0, 4.0, (0.25,)),), 100 * n, 3),
-        closures=tuple(closure(name) for name in balances),
-        trust=tuple(trust(name) for name in balances),
-        sensors=tuple(Sensor(name, None, "learned", 0.1, 0.05, 0.2) for name in outputs),
+        residuals=tuple(residuals(name) for name in balances),
+        tolerances=tuple(tolerance(name) for name in balances),
+        sensors=tuple(SensorNoise(name, None, "learned", 0.1, 0.05, 0.2) for name in outputs),
         ledger={name: np.full(n, value) for name, value in terms.items()},
         lost_without=np.full((m, n), 4.5),
         history=History(epochs, best_epoch=2, stopped="all epochs run"),

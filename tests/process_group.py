@@ -18,13 +18,16 @@ CONTEXT.set_forkserver_preload(
         *(
             "equipoise.app.commands.app",
             "equipoise.app.job",
-            "equipoise.app.tables",
+            "equipoise.app.tables.conversion",
+            "equipoise.app.tables.memory_map",
+            "equipoise.app.tables.time_column",
+            "equipoise.app.tables.writing",
             "equipoise.diagnosis",
             "equipoise.artifact.model_file",
         ),
         *(
             "equipoise.app.tuning",
-            "equipoise.app.report.story",
+            "equipoise.app.report.model_report",
             "pint",
             "pyarrow.pandas_compat",
             "rich.table",

@@ -42,8 +42,6 @@ VAGUE = frozenset(("asked", "found", "given", "into", "meant", "of", "said", "sh
 TO_DO = (
     "src/equipoise/__",
     "src/equipoise/app/commands/",
-    "src/equipoise/app/report/",
-    "src/equipoise/app/tables/",
     "src/equipoise/artifact/",
     "src/equipoise/balances/",
     "src/equipoise/data/",

@@ -6,15 +6,23 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from handmade_findings import closure, made_up, spread, trust
+from handmade_findings import made_up, normal_summary, residuals, tolerance
 
 from equipoise.app.report import balance_figures, charts
+from equipoise.app.report.balance_residuals import (
+    DATA,
+    DRAWS_AFTER,
+    DRAWS_BEFORE,
+    MEANS_AFTER,
+    MEANS_BEFORE,
+    ONE_BY_ONE,
+    WITHOUT,
+)
 from equipoise.app.report.charts import BLUE, GREEN, ORANGE, QUIET
-from equipoise.app.report.closure import DATA, DRAWS_AFTER, DRAWS_BEFORE, MEANS_AFTER, MEANS_BEFORE, ONE_BY_ONE, WITHOUT
-from equipoise.app.report.page import SPACE
+from equipoise.app.report.formatting import SPACE
 
 SVG = "{http://www.w3.org/2000/svg}"
-DRAW = (balance_figures.closures, balance_figures.tolerances, balance_figures.purchases)
+DRAW = (balance_figures.residuals, balance_figures.tolerances, balance_figures.variance_reductions)
 
 
 def words(figure) -> list[str]:
@@ -54,7 +62,7 @@ def test_a_figure_has_words_and_a_model_without_balances_has_none(draw):
 
 
 def test_residuals_are_bars_between_their_quantiles(axes):
-    figure = only(balance_figures.closures(made_up()))
+    figure = only(balance_figures.residuals(made_up()))
     whole, half = axes[0].containers[:2]
     sizes = [0.5, 1.0, 2.0, 0.01, 0.02]
     for bars, z in ((whole, 1.96), (half, 0.674)):
@@ -64,7 +72,7 @@ def test_residuals_are_bars_between_their_quantiles(axes):
 
 
 def test_text_alternatives_of_residuals_carry_the_sizes():
-    alt = usual(balance_figures.closures).alt.replace(SPACE, " ")
+    alt = usual(balance_figures.residuals).alt.replace(SPACE, " ")
     assert alt.endswith(
         "do not exceed: measured rows 0.980 kg/s; means, before 1.96 kg/s; draws, before 3.92 kg/s; "
         "means, after 0.0196 kg/s; draws, after 0.0392 kg/s."
@@ -72,9 +80,9 @@ def test_text_alternatives_of_residuals_carry_the_sizes():
 
 
 def test_what_could_not_be_measured_is_left_out():
-    usual = closure()
-    unseen = replace(usual, residuals={**usual.residuals, DATA: replace(spread(1.0), n=0)})
-    assert DATA not in words(only(balance_figures.closures(made_up(closures=(unseen,)))))
+    usual = residuals()
+    unseen = replace(usual, summaries={**usual.summaries, DATA: replace(normal_summary(1.0), n=0)})
+    assert DATA not in words(only(balance_figures.residuals(made_up(residuals=(unseen,)))))
 
 
 def test_colours_tell_before_from_after():
@@ -94,7 +102,7 @@ def test_prior_and_posterior_are_drawn_in_the_balances_unit(axes):
 
 
 def test_what_was_not_learned_is_not_drawn():
-    assert balance_figures.tolerances(made_up(trust=(trust(kind="exact"),))) == []
+    assert balance_figures.tolerances(made_up(tolerances=(tolerance(kind="exact"),))) == []
 
 
 def test_many_tolerances_are_spread_over_figures():
@@ -107,7 +115,7 @@ def test_many_tolerances_are_spread_over_figures():
 def test_purchases_are_sorted_and_small_ones_left_out(axes):
     """Before conditioning the variance of true values is 10 − 1."""
     f = made_up(("a [V]", "b", "c"), lost_without=np.array([[0.9, 0.0, 4.5]]))
-    figure = only(balance_figures.purchases(f))
+    figure = only(balance_figures.variance_reductions(f))
     (bars,) = axes[0].containers
     assert [bar.get_width() for bar in bars] == pytest.approx([50.0, 10.0])
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["c", "a"]
@@ -115,4 +123,4 @@ def test_purchases_are_sorted_and_small_ones_left_out(axes):
 
 
 def test_a_balance_that_buys_nothing_has_no_figure():
-    assert balance_figures.purchases(made_up(lost_without=np.zeros((1, 2)))) == []
+    assert balance_figures.variance_reductions(made_up(lost_without=np.zeros((1, 2)))) == []

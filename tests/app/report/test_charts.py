@@ -52,7 +52,7 @@ def test_coordinates_are_shortened_but_not_moved(monkeypatch):
         canvas.subplots().plot(x, np.sin(20 * x))
 
     short = charts.svg("one", 2.0, wave)
-    monkeypatch.setattr(charts, "_shortened", lambda match: match[0])
+    monkeypatch.setattr(charts, "_shorten", lambda match: match[0])
     long = charts.svg("one", 2.0, wave)
     assert len(short) < 0.95 * len(long)
     for here, there in zip(paths(short), paths(long), strict=True):

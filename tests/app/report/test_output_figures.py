@@ -11,7 +11,7 @@ from handmade_findings import made_up
 
 from equipoise.app.report import output_figures
 from equipoise.app.report.charts import BLUE, TERMS
-from equipoise.app.report.page import SPACE
+from equipoise.app.report.formatting import SPACE
 from equipoise.app.report.scores import Calibration
 from equipoise.training.loop import History
 
@@ -64,10 +64,10 @@ def test_text_alternatives_of_predictions_carry_the_scores():
 
 def test_an_output_that_was_not_measured_is_called_so():
     f = made_up(("a", "b"))
-    hidden = f.pictured.measured.copy()
+    hidden = f.plotted.measured.copy()
     hidden[:, 1] = np.nan
     unseen = replace(f.scores[1], n=0)
-    f = replace(f, pictured=replace(f.pictured, measured=hidden), scores=(f.scores[0], unseen))
+    f = replace(f, plotted=replace(f.plotted, measured=hidden), scores=(f.scores[0], unseen))
     figure = only(output_figures.predictions(f))
     assert "not measured here" in words(figure)
     assert figure.alt.endswith("b: not measured.")

@@ -14,12 +14,12 @@ from equipoise.app.report.scores import (
     LEVELS,
     POINTS_PER_OUTPUT,
     WORST_ROWS,
-    at_rows,
     calibration,
     outliers,
-    pictured,
+    plotted_rows,
     r2,
-    scores,
+    score_outputs,
+    select_rows,
 )
 
 pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
@@ -42,7 +42,7 @@ def as_array(p):
 def test_scores_are_those_of_scikit_learn_on_what_was_measured(p, Y):
     X = table()[0]
     other = as_array(without_balances().predict_distribution(X[["x", "z"]]).measured())
-    for j, score in enumerate(scores(p, Y, other)):
+    for j, score in enumerate(score_outputs(p, Y, other)):
         seen = np.isfinite(Y[:, j])
         y, mean, beside = Y[seen, j], p.mean[seen, j], other.mean[seen, j]
         assert (score.output, score.unit, score.n) == (OUTPUTS[j], "kg/s", seen.sum())
@@ -55,7 +55,7 @@ def test_scores_are_those_of_scikit_learn_on_what_was_measured(p, Y):
 
 
 def test_without_another_model_there_are_no_scores_of_it(p, Y):
-    assert all(np.isnan(score.baseline_rmse) and np.isnan(score.baseline_r2) for score in scores(p, Y))
+    assert all(np.isnan(score.baseline_rmse) and np.isnan(score.baseline_r2) for score in score_outputs(p, Y))
 
 
 def test_an_output_that_does_not_vary_or_was_not_measured_has_no_r2():
@@ -95,7 +95,7 @@ def test_an_output_that_a_balance_fixes_to_rounding_is_not_judged():
 
 
 def test_pictured_rows_show_what_was_measured_with_its_interval(p, Y):
-    some = pictured(p, Y)
+    some = plotted_rows(p, Y)
     lower, upper = p.interval(0.95)
     everything = {tuple(row): i for i, row in enumerate(p.mean)}
     places = [everything[tuple(row)] for row in some.mean]
@@ -112,10 +112,10 @@ def test_of_many_rows_some_are_pictured_and_none_of_a_rare_output_is_missed():
     Y[:, 1] = np.nan
     Y[[5, 900, 1999], 1] = 1.0
     p = as_array(without_balances().predict_distribution(X).measured())
-    some = pictured(p, Y)
+    some = plotted_rows(p, Y)
     assert np.isfinite(some.measured).sum(0).tolist() == [POINTS_PER_OUTPUT[1], 3, *[POINTS_PER_OUTPUT[1]] * 2]
     assert len(some.mean) <= POINTS_PER_OUTPUT[1] + 3
-    assert np.array_equal(some.measured, pictured(p, Y).measured, equal_nan=True)
+    assert np.array_equal(some.measured, plotted_rows(p, Y).measured, equal_nan=True)
 
 
 def test_the_worst_rows_are_those_with_the_largest_standardized_residual(p, Y):
@@ -138,11 +138,11 @@ def test_the_worst_rows_are_those_with_the_largest_standardized_residual(p, Y):
 def test_where_nothing_was_measured_there_is_nothing_to_show(p, Y):
     nothing = np.full_like(Y, np.nan)
     assert outliers(p, nothing).worst == ()
-    assert pictured(p, nothing).mean.shape == (0, 4)
-    assert all(score.n == 0 and np.isnan(score.rmse) for score in scores(p, nothing))
+    assert plotted_rows(p, nothing).mean.shape == (0, 4)
+    assert all(score.n == 0 and np.isnan(score.rmse) for score in score_outputs(p, nothing))
 
 
 def test_sensors_that_differ_by_row_follow_their_rows(p):
     std = np.linspace(0.1, 1, len(p.X) * 4).reshape(-1, 4)
     rows = np.array([3, 50])
-    assert at_rows(p.measured(std), rows).var == pytest.approx(p.measured(std).var[rows])
+    assert select_rows(p.measured(std), rows).var == pytest.approx(p.measured(std).var[rows])

@@ -16,7 +16,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from equipoise.app.tables.files import COMPRESSIONS, TableError, existing, format_of, opened, packed, pyarrow
+from equipoise.app.tables.files import (
+    COMPRESSIONS,
+    TableError,
+    check_source,
+    import_pyarrow,
+    open_compressed,
+    open_decompressed,
+    suffixes_of,
+)
 
 CONTENT = b"a,b\n1,2\n" * 1000
 UNPACK = {  # by the standard library, not by ours
@@ -52,31 +60,31 @@ def zstandard(monkeypatch):
     ],
 )
 def test_the_kind_of_a_table_is_read_from_its_name(name, kind):
-    assert format_of(Path(name)) == kind
+    assert suffixes_of(Path(name)) == kind
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a", "a.parquet.gz", "a.csv.rar"])
 def test_another_kind_of_file_is_refused_with_its_name(name):
     with pytest.raises(TableError, match=rf"must end in \.csv, .*\.parquet, but got '{name}'"):
-        format_of(Path(name))
+        suffixes_of(Path(name))
 
 
 @pytest.mark.parametrize("compression", UNPACK)
 def test_what_is_packed_is_what_the_standard_library_unpacks_and_what_is_opened(tmp_path, compression):
     path = tmp_path / f"t.csv{compression}"
     with ExitStack() as stack:
-        packed(stack, path, path).write(CONTENT)
+        open_compressed(stack, path, path).write(CONTENT)
     assert UNPACK[compression](path.read_bytes()) == CONTENT
-    with opened(path) as file:
+    with open_decompressed(path) as file:
         assert file.read() == CONTENT
 
 
 def test_what_is_packed_with_zstandard_is_opened(tmp_path, zstandard):
     path = tmp_path / "t.csv.zst"
     with ExitStack() as stack:
-        packed(stack, path, path).write(CONTENT)
+        open_compressed(stack, path, path).write(CONTENT)
     assert path.read_bytes()[:4] == bytes.fromhex("28b52ffd")  # RFC 8878: the magic number of a frame
-    with opened(path) as file:
+    with open_decompressed(path) as file:
         assert file.read() == CONTENT
 
 
@@ -87,46 +95,46 @@ def test_the_same_content_is_packed_into_the_same_bytes_at_any_time(tmp_path, co
     parts = [tmp_path / f"{k}.part" for k in range(2)]
     for part in parts:
         with ExitStack() as stack:
-            packed(stack, part, path).write(CONTENT)
+            open_compressed(stack, part, path).write(CONTENT)
     assert parts[0].read_bytes() == parts[1].read_bytes()
 
 
 def test_without_zstandard_it_is_said_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(TableError, match="pip install zstandard"):
-        opened(tmp_path / "t.csv.zst")
+        open_decompressed(tmp_path / "t.csv.zst")
 
 
 def test_without_pyarrow_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(TableError, match=r"pip install equipoise\[parquet\]"):
-        pyarrow()
+        import_pyarrow()
 
 
 def test_for_a_missing_file_the_closest_table_beside_it_is_suggested(tmp_path):
     (tmp_path / "cell.csv").write_text("a\n1\n")
     (tmp_path / "cels.cs").touch()  # closer, but no table
     with pytest.raises(TableError, match=r"cels\.csv', which does not\. Did you mean 'cell\.csv'\?"):
-        existing(tmp_path / "cels.csv")
+        check_source(tmp_path / "cels.csv")
 
 
 def test_for_a_missing_file_in_a_folder_without_tables_or_a_missing_folder_that_is_said(tmp_path):
     with pytest.raises(TableError, match="There is no table in"):
-        existing(tmp_path / "cell.csv")
+        check_source(tmp_path / "cell.csv")
     with pytest.raises(TableError, match=r"There is no folder '.*no' either"):
-        existing(tmp_path / "no" / "cell.csv")
+        check_source(tmp_path / "no" / "cell.csv")
 
 
 def test_a_folder_is_no_table(tmp_path):
     with pytest.raises(TableError, match="must be a file, but got the folder"):
-        existing(tmp_path)
+        check_source(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
     os.mkfifo(tmp_path / "cell.csv")
     with pytest.raises(TableError, match=r"must be a file, but got the device or pipe '.*cell\.csv'"):
-        existing(tmp_path / "cell.csv")
+        check_source(tmp_path / "cell.csv")
 
 
 def test_an_archive_of_several_files_is_refused_with_their_names(tmp_path):
@@ -135,4 +143,4 @@ def test_an_archive_of_several_files_is_refused_with_their_names(tmp_path):
         archive.writestr("a.csv", "a\n1\n")
         archive.writestr("b.csv", "b\n1\n")
     with pytest.raises(TableError, match=r"must hold one table, but got 'a\.csv' and 'b\.csv'"):
-        opened(tmp_path / "t.zip")
+        open_decompressed(tmp_path / "t.zip")

@@ -44,7 +44,7 @@ def run(
 def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
     """What the data say of the balances of a job, if it has any, and what is the matter with its table."""
     from equipoise.app.commands.gaps import at_places, in_sentences
-    from equipoise.app.tables.places import in_words
+    from equipoise.app.tables import describe_rows
     from equipoise.diagnosis import diagnose
 
     constraint = job.constraint()
@@ -58,7 +58,7 @@ def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
             Y,
             sensor_std=job.sensor_std,
             candidates=rows.others,
-            called=lambda some: in_words([int(rows.places[row]) for row in some], job.data),
+            called=lambda some: describe_rows([int(rows.places[row]) for row in some], job.data),
         )
     warnings = (*_few_rows(job, rows), *in_sentences(rows.left_out, rows.passed_over), *found.warnings)
     return at_places(dataclasses.replace(found, warnings=warnings), rows.places)
@@ -92,10 +92,10 @@ def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
 
 
 def _show(found: Diagnosis, job: Job) -> None:
-    from equipoise.app.tables.places import noun, places
+    from equipoise.app.tables import locate_rows, row_noun
 
     worst = [row.row for balance in found.balances for row in balance.worst_rows[:WORST]]
-    where = Places(noun(job.data), dict(zip(worst, places(worst, job.data), strict=True)) if worst else {})
+    where = Places(row_noun(job.data), dict(zip(worst, locate_rows(worst, job.data), strict=True)) if worst else {})
     header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", f"in {where.noun}"]
     if found.balances:
         table(f"{found.n_rows} rows", header, [_line(balance, where) for balance in found.balances], left=3)

@@ -58,7 +58,7 @@ def scores_of_outputs(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> dict[st
     """RMSE, the RMSE that the model expects, R², coverage and CRPS of each output, over what was measured."""
     import numpy as np
 
-    from equipoise.app.report.scores import scores
+    from equipoise.app.report import score_outputs
     from equipoise.prediction import metrics
 
     p = dataclasses.replace(model.predict_distribution(X).measured(), wrap=np.asarray)
@@ -73,7 +73,7 @@ def scores_of_outputs(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> dict[st
             "coverage_95": float(covered[1, j]),
             "crps": float(crps[j]),
         }
-        for j, score in enumerate(scores(p, measured))
+        for j, score in enumerate(score_outputs(p, measured))
     }
 
 

@@ -27,7 +27,7 @@ class Extent:
         """Of some rows, as the model takes them."""
         import numpy as np
 
-        from equipoise.app.report.evidence import input_names
+        from equipoise.app.report import input_names
 
         beyond = model.standardizer_.beyond(np.asarray(X, dtype=float))
         outside = np.flatnonzero(beyond.any(0))
@@ -41,7 +41,7 @@ class Extent:
 
     def tell(self, model: ConstrainedBNNRegressor) -> None:
         """A remark if any row lies beyond."""
-        from equipoise.app.report.evidence import input_names
+        from equipoise.app.report import input_names
 
         s = model.standardizer_
         if not self.beyond or s.x_lowest is None or s.x_highest is None:

@@ -39,10 +39,9 @@ def run(
     from equipoise.app import tables
     from equipoise.app.commands.rows import check_output, header_of
     from equipoise.app.job import JobError, draft
-    from equipoise.app.tables.files import existing, stem_of
-    from equipoise.app.tables.places import n_passed_over
+    from equipoise.app.tables import check_source, count_blank_rows, stem_of
 
-    target = output or data.with_name(f"{stem_of(existing(data))}.toml")
+    target = output or data.with_name(f"{stem_of(check_source(data))}.toml")
     check_output(target, data)
     if target.exists() and not force:
         raise JobError(f"'{target}' is there already. Give another name with -o, or --force to replace it.")
@@ -52,7 +51,7 @@ def run(
     }
     _tell_of_texts(table, data)
     _tell_of_thousands(data)
-    gaps.tell(0, n_passed_over(data))
+    gaps.tell(0, count_blank_rows(data))
     found = _found(table, chosen["outputs"])
     proposals = [(f"balance {i}", each.equation, _residual(each)) for i, each in enumerate(found, 1)]
     ranges = {str(name): _range(column) for name, column in table.items()}
@@ -88,16 +87,15 @@ def _found(table: pd.DataFrame, outputs: tuple[str, ...]) -> list[Proposal]:
 def _tell_of_texts(table: pd.DataFrame, path: Path) -> None:
     """A remark on each column that was meant to hold numbers, as text is found in no balance; one on all in doubt."""
     from equipoise.app import tables
-    from equipoise.app.tables.cells import resemble_numbers
-    from equipoise.app.tables.files import DoubtError
+    from equipoise.app.tables import AmbiguousNumberError, resemble_numbers
     from equipoise.balances import quoted_list
 
-    doubtful: dict[str, DoubtError] = {}
+    doubtful: dict[str, AmbiguousNumberError] = {}
     for name, column in table.items():
         if column.dtype.kind != "f" and resemble_numbers(column.dropna().astype(str)):
             try:
                 tables.numbers(table, [str(name)], path, missing_ok=True)
-            except DoubtError as error:
+            except AmbiguousNumberError as error:
                 doubtful[str(name)] = error
             except tables.TableError as error:
                 remark(f"{name!r} is taken for text: {error}")
@@ -108,14 +106,14 @@ def _tell_of_texts(table: pd.DataFrame, path: Path) -> None:
 
 def _tell_of_thousands(path: Path) -> None:
     """A remark on the columns in which a point or a comma may be taken for a decimal sign."""
-    from equipoise.app.tables.notation import Notation
+    from equipoise.app.tables import NumberFormat
     from equipoise.balances import quoted_list
 
-    notation = Notation.of(path)
-    if notation.grouped:
-        sign = {".": "points", ",": "commas"}[notation.thousands]
-        columns = quoted_list(sorted(notation.grouped))
-        remark(f"{sign} in {columns} are read as separators of thousands: 1{notation.thousands}926 is 1926.")
+    number_format = NumberFormat.of(path)
+    if number_format.grouped_columns:
+        sign = {".": "points", ",": "commas"}[number_format.thousands]
+        columns = quoted_list(sorted(number_format.grouped_columns))
+        remark(f"{sign} in {columns} are read as separators of thousands: 1{number_format.thousands}926 is 1926.")
 
 
 def _residual(found: Proposal) -> str:

@@ -81,11 +81,11 @@ class MeasuredTable:
         """The rows, piece by piece. Raises where a cell cannot be used."""
         from equipoise.app import tables
 
-        clock = None if self.time is None else tables.Clock(self.time, self.path)
+        time_column = None if self.time is None else tables.TimeColumn(self.time, self.path)
         rows = max(FEWEST, min(CHUNK, CELLS // len(self.outputs)))
         for frame in tables.chunks(self.path, rows, text=True):
             values = self._values(frame)
-            time = None if clock is None else clock.read(frame)
+            time = None if time_column is None else time_column.read(frame)
             yield Piece(frame, values, self._std(values), self._exact(frame), time)
 
     def _values(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -129,13 +129,13 @@ class MeasuredTable:
         import numpy as np
 
         from equipoise.app.job import JobError
-        from equipoise.app.tables.places import in_words
+        from equipoise.app.tables import describe_rows
 
         zeros = np.argwhere((readings == 0) & pure)
         if len(zeros):
             row, column = zeros[0]
             rule = f"{values.columns[column]!r} in [sensors] must give a reading of 0 an error, too"
-            where = f"{in_words([int(values.index[row]) - 1], self.path)} of '{self.path.name}'"
+            where = f"{describe_rows([int(values.index[row]) - 1], self.path)} of '{self.path.name}'"
             got = f"a share alone, and 0 in {where}"
             raise JobError(f"{self.plant.file}: {rule}, but got {got}. Write it as '1 % + 0.05', for instance.")
 

@@ -99,13 +99,12 @@ def predict_parts(
 
 
 def _check(model: Path, data: Sequence[Path], folder: Path) -> None:
-    from equipoise.app.tables import TableError
-    from equipoise.app.tables.files import DELIMITERS, existing
+    from equipoise.app.tables import DELIMITERS, TableError, check_source
 
     seen: dict[str, Path] = {}
     sources = {path.resolve() for path in (model, *data)}
     for path in data:
-        existing(path)
+        check_source(path)
         if seen.setdefault(path.name, path) is not path:
             rule = f"Tables must have different file names, but got '{seen[path.name]}' and '{path}'"
             raise TableError(f"{rule}. Predict them into different folders.")

@@ -91,22 +91,21 @@ def write_table(model: Any, data: Path, output: Path, asked: Asked) -> Extent:
     from tqdm.auto import tqdm
 
     from equipoise.app.commands.rows import beside, check_left
-    from equipoise.app.tables import Carrier, TableWriter
-    from equipoise.app.tables.places import n_passed_over
+    from equipoise.app.tables import ColumnConverter, TableWriter, count_blank_rows
 
-    extent, samples, carrier = Extent(), asked.samples, Carrier(data, output)
+    extent, samples, converter = Extent(), asked.samples, ColumnConverter(data, output)
     rows = _rows(model, data, samples, asked.skip_incomplete)
     with TableWriter(output) as table, tqdm(desc="predict", unit="row", disable=not is_watched()) as bar:
         for frame, p in _pieces(model, rows):
             p = p.measured() if asked.measured else p
             told = _draws(frame, p, samples) if samples else _moments(frame, p, asked.level, asked.ledger)
-            kept = carrier.carry(frame).set_axis(_carried(list(frame.columns), told), axis=1)
+            kept = converter.convert(frame).set_axis(_carried(list(frame.columns), told), axis=1)
             table.write(beside(kept, told, max(samples, 1)))
             extent += Extent.of(model, p.X)
             bar.update(len(frame))
         check_left(extent.rows, data)
-    doubtful = frozenset(carrier.doubtful)
-    return extent + Extent(left_out=rows.left_out, passed_over=n_passed_over(data), doubtful=doubtful)
+    doubtful = frozenset(converter.doubtful)
+    return extent + Extent(left_out=rows.left_out, passed_over=count_blank_rows(data), doubtful=doubtful)
 
 
 def _check_level(level: float) -> None:
@@ -133,7 +132,7 @@ def _check_names(outputs: Sequence[str], samples: int, ledger: bool) -> None:
 
 
 def _rows(model: Any, data: Path, samples: int, skip: bool) -> gaps.RowsWithInputs:
-    from equipoise.app.report.evidence import input_names
+    from equipoise.app.report import input_names
 
     rows = CHUNK if not samples else max(64, min(CHUNK, SAMPLED // (samples * len(model.output_names_)) // 64 * 64))
     return gaps.RowsWithInputs(data, input_names(model), rows, skip)

@@ -92,31 +92,29 @@ def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -
     from tqdm.auto import tqdm
 
     from equipoise.app.commands.rows import beside, tell_of_doubtful
-    from equipoise.app.tables import Carrier
-    from equipoise.app.tables.places import n_passed_over
+    from equipoise.app.tables import ColumnConverter, count_blank_rows
 
     total: Any = None
-    carrier = Carrier(measured.path, written.path)
+    converter = ColumnConverter(measured.path, written.path)
     with tqdm(desc="reconcile", unit="row", disable=not is_watched()) as bar:
         for piece in measured.pieces():
             columns, log = reconciler.of(piece)
-            written.write(beside(carrier.carry(piece.frame), columns))
+            written.write(beside(converter.convert(piece.frame), columns))
             total = log if total is None else total + log
             bar.update(len(piece.frame))
-    tell_of_doubtful(carrier.doubtful)
-    gaps.tell(0, n_passed_over(measured.path))
+    tell_of_doubtful(converter.doubtful)
+    gaps.tell(0, count_blank_rows(measured.path))
     return total
 
 
 def _page(log: Logbook, measured: MeasuredTable) -> bytes:
-    from equipoise.app.report.page import render
-    from equipoise.app.report.plant_page import plant_page
-    from equipoise.app.tables.places import noun, places
+    from equipoise.app.report import plant_report, render
+    from equipoise.app.tables import locate_rows, row_noun
 
     notes = {"table": measured.path.name, "job file": measured.plant.file}
     title = f"{measured.path.stem}: measured and reconciled"
-    lines = partial(places, path=measured.path) if noun(measured.path) == "line" else None
-    return render(plant_page(log, title=title, job=measured.plant.text, notes=notes, lines=lines)).encode()
+    lines = partial(locate_rows, path=measured.path) if row_noun(measured.path) == "line" else None
+    return render(plant_report(log, title=title, job=measured.plant.text, notes=notes, lines=lines)).encode()
 
 
 # --- What is shown ----------------------------------------------------------------------------------------------------

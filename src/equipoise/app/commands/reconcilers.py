@@ -100,7 +100,7 @@ class WithModel:
         return cls(plant, model, level)
 
     def table(self, path: Path, time: str | None) -> MeasuredTable:
-        from equipoise.app.report.evidence import input_names
+        from equipoise.app.report import input_names
 
         outputs = tuple(self.model.output_names_)
         return MeasuredTable(self.plant, path, outputs, tuple(input_names(self.model)), time, learned=True)

@@ -35,7 +35,7 @@ def run(
     from equipoise.app.commands.device import check_device
     from equipoise.app.commands.rows import check_output, placed, rows_for_model
     from equipoise.app.report import findings, render, report
-    from equipoise.app.tables.places import noun, places
+    from equipoise.app.tables import locate_rows, row_noun
     from equipoise.artifact import model_file as artifact
 
     target = output or model.with_suffix(".html")
@@ -49,7 +49,7 @@ def run(
     found = gaps.outliers_at_places(found, rows.places) if rows.left_out else found
     notes = {"model file": model.name, "table": data.name, **{f"trained on: {k}": v for k, v in _trained(described)}}
     notes["trained with"] = ", ".join(f"{name} {version}" for name, version in described.versions.items())
-    lines = partial(places, path=data) if noun(data) == "line" else None
+    lines = partial(locate_rows, path=data) if row_noun(data) == "line" else None
     words = _words(model, data, skip_incomplete, output=target, title=title, device=device)
     heading, commands = title or f"{model.stem}: what was learned", _again(described, model, words)
     page = report(found, title=heading, job=described.job, commands=commands, notes=notes, lines=lines)

@@ -82,7 +82,7 @@ def rows_of_job(job: Job) -> RowsOfTable:
     """The columns of a job's table. Raises, with column and line, where an input is missing or no number."""
     from equipoise.app import tables
     from equipoise.app.commands.gaps import hinted
-    from equipoise.app.tables.places import n_passed_over
+    from equipoise.app.tables import count_blank_rows
 
     job.check_header(header_of(job.data))
     whole, known = tables.read(job.data), job.inputs + job.known
@@ -97,7 +97,7 @@ def rows_of_job(job: Job) -> RowsOfTable:
     with hinted(f"skip_incomplete = true in '{job.file}'"):
         X = _frame(table, known, job.data, missing_ok=False)
     Y = _frame(table, job.outputs, job.data, missing_ok=True)
-    left_out, passed_over = len(whole) - len(table), n_passed_over(job.data)
+    left_out, passed_over = len(whole) - len(table), count_blank_rows(job.data)
     return RowsOfTable(X, Y, others, table.index.to_numpy(), left_out, passed_over)
 
 
@@ -111,8 +111,8 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path, skip: bool = Fals
     """
     from equipoise.app import tables
     from equipoise.app.commands.gaps import OPTION, hinted
-    from equipoise.app.report.evidence import input_names
-    from equipoise.app.tables.places import n_passed_over
+    from equipoise.app.report import input_names
+    from equipoise.app.tables import count_blank_rows
 
     inputs, outputs = input_names(model), model.output_names_
     _refuse_prediction(path, outputs)
@@ -122,7 +122,7 @@ def rows_for_model(model: ConstrainedBNNRegressor, path: Path, skip: bool = Fals
     with hinted(OPTION):
         X = _frame(table, inputs, path, missing_ok=False)
     Y = _frame(table, outputs, path, missing_ok=True)
-    left_out, passed_over = len(whole) - len(table), n_passed_over(path)
+    left_out, passed_over = len(whole) - len(table), count_blank_rows(path)
     return RowsOfTable(in_kind(model, X), in_kind(model, Y), {}, table.index.to_numpy(), left_out, passed_over)
 
 
@@ -153,13 +153,13 @@ def _refuse_prediction(path: Path, outputs: Sequence[str]) -> None:
 def placed(path: Path, rows: Sequence[int]) -> Iterator[None]:
     """Says of an input that is too far out in which line of a file it stands; the rows are those predicted."""
     from equipoise.app import tables
-    from equipoise.app.tables.places import in_words
+    from equipoise.app.tables import describe_rows
     from equipoise.estimator import InputRangeError
 
     try:
         yield
     except InputRangeError as error:
-        where = f"{in_words([int(rows[error.row])], path)} of '{path.name}'"
+        where = f"{describe_rows([int(rows[error.row])], path)} of '{path.name}'"
         rule = f"Column {error.column!r} {error.rule}"
         raise tables.TableError(f"{rule}, but got {error.value:g} in {where}. Correct it, or drop it.") from error
 

@@ -1,4 +1,11 @@
-"""Report: from a fitted model and a table to one self-contained HTML page of text, tables and figures."""
+"""Report: one self-contained HTML page of text, tables and figures on a fitted model or on a reconciled plant.
+
+In: a fitted model and a table of rows (`findings`), or the logbook of a reconciliation. Out: a `Page` (`report`,
+`plant_report`), and its text as HTML or Markdown (`render`, `markdown`). Elements of figures and text for numbers are
+for other pages, such as that of the study.
+
+Calls: `estimator`, `reconciliation`, `prediction`, `training`, `network`, `gaussian`, `data`, `balances`, `errors`.
+"""
 
 import lazy_loader
 

@@ -12,7 +12,9 @@ from .charts import (
     stacked_terms as stacked_terms,
     svg as svg,
 )
-from .evidence import Findings as Findings, findings as findings
+from .formatting import number as number, plus_minus as plus_minus, with_unit as with_unit
+from .model_findings import Findings as Findings, findings as findings, input_names as input_names
+from .model_report import report as report
 from .page import (
     Figure as Figure,
     Listing as Listing,
@@ -20,9 +22,7 @@ from .page import (
     Section as Section,
     Table as Table,
     markdown as markdown,
-    number as number,
-    plus_minus as plus_minus,
     render as render,
-    with_unit as with_unit,
 )
-from .story import report as report
+from .reconciliation_report import plant_report as plant_report
+from .scores import score_outputs as score_outputs

@@ -1,6 +1,6 @@
-"""Figures of a model's outputs, drawn from its findings: predictions, calibration, variance, and the training.
+"""Figures of a model's outputs: predictions, calibration, terms of the variance, and losses of the training.
 
-Each says in its text alternative what it shows.
+Each figure has a text alternative with its numbers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from equipoise.app.report import charts
 from equipoise.app.report.charts import BLUE, INK, ORANGE, QUIET, TERMS, label, legend
-from equipoise.app.report.evidence import Findings
-from equipoise.app.report.page import Figure, number, with_unit
+from equipoise.app.report.formatting import number, with_unit
+from equipoise.app.report.model_findings import Findings
+from equipoise.app.report.page import Figure
 from equipoise.app.report.scores import LEVELS, PIT_BINS
 from equipoise.balances import column_symbol
 
@@ -23,33 +24,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 Array = NDArray[np.float64]
-PANELS = 4  # of a figure
-CALIBRATED = 4  # outputs of a figure with two panels for each
-BARS = 12  # of a figure
+PANELS = 4  # at most in a figure
+CALIBRATED_OUTPUTS = 4  # at most in a figure, with two panels for each
+BARS = 12  # at most in a figure
 
 
 def predictions(f: Findings) -> list[Figure]:
-    """Predicted against measured values with 95 % intervals, a panel for each output."""
+    """Draw predicted against measured values with 95 % intervals, a panel for each output."""
     return [_predictions(f, outputs) for outputs in charts.groups(range(len(f.outputs)), PANELS)]
 
 
 def calibration(f: Findings) -> list[Figure]:
-    """Coverage minus level, and the histogram of F(y), side by side for each output that has a distribution."""
+    """Draw coverage minus level, and the histogram of F(y), side by side for each output that has a distribution."""
     judged = [j for j in range(len(f.outputs)) if f.calibration.n[j]]
-    return [_calibration(f, outputs) for outputs in charts.groups(judged, CALIBRATED)]
+    return [_calibration(f, outputs) for outputs in charts.groups(judged, CALIBRATED_OUTPUTS)]
 
 
 def ledgers(f: Findings) -> list[Figure]:
-    """The terms of each output's variance as stacked bars."""
+    """Draw the terms of each output's variance as stacked bars."""
     shares = ledger_shares(f)
     return [_ledger(f, outputs, shares) for outputs in charts.groups(range(len(f.outputs)), BARS)]
 
 
 def training(f: Findings) -> list[Figure]:
-    """Losses over the epochs; nothing if the model does not remember its training."""
-    of_means, of_distributions = ([record for record in f.history.epochs if name in record] for name in ("rmse", "nll"))
-    drawn = [_loss_of_means(of_means)] if of_means else []
-    return drawn + ([_loss_of_distributions(of_distributions, f.history.best_epoch)] if of_distributions else [])
+    """Draw losses over the epochs; no figure if the model has no history of its training."""
+    mean_epochs, nll_epochs = ([record for record in f.history.epochs if name in record] for name in ("rmse", "nll"))
+    figures = [_loss_of_means(mean_epochs)] if mean_epochs else []
+    return figures + ([_loss_of_distributions(nll_epochs, f.history.best_epoch)] if nll_epochs else [])
 
 
 # --- Predicted and measured -------------------------------------------------------------------------------------------
@@ -58,27 +59,27 @@ def training(f: Findings) -> list[Figure]:
 def _predictions(f: Findings, outputs: Sequence[int]) -> Figure:
     def draw(canvas: Canvas) -> None:
         for ax, j in zip(charts.panels(canvas, len(outputs)), outputs, strict=True):
-            _cloud(ax, f, j)
+            _scatter(ax, f, j)
             ax.set_title(label(f.outputs[j]))
         canvas.supxlabel("measured", fontsize=9)
         canvas.supylabel("predicted", fontsize=9)
 
-    counts = [int(np.isfinite(f.pictured.measured[:, j]).sum()) for j in outputs]
-    shown = f"{max(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-    caption = f"{_named(f, outputs)}: predicted against measured values, {shown} rows of each."
+    counts = [int(np.isfinite(f.plotted.measured[:, j]).sum()) for j in outputs]
+    n_rows = f"{max(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+    caption = f"{_output_names(f, outputs)}: predicted against measured values, {n_rows} rows of each."
     alt = "Predicted against measured values. " + " ".join(_score_in_words(f, j) for j in outputs)
     height = 3.4 if len(outputs) == 1 else 0.4 + 2.0 * -(-len(outputs) // 2)
     return Figure(charts.svg(f"predictions-{outputs[0]}", height, draw), caption, alt)
 
 
-def _named(f: Findings, outputs: Sequence[int]) -> str:
+def _output_names(f: Findings, outputs: Sequence[int]) -> str:
     return ", ".join(column_symbol(f.outputs[j]) for j in outputs)
 
 
-def _cloud(ax: Axes, f: Findings, j: int) -> None:
-    some = f.pictured
-    shown = np.isfinite(some.measured[:, j])
-    y, mean, lower, upper = (part[shown, j] for part in (some.measured, some.mean, some.lower, some.upper))
+def _scatter(ax: Axes, f: Findings, j: int) -> None:
+    rows = f.plotted
+    measured = np.isfinite(rows.measured[:, j])
+    y, mean, lower, upper = (array[measured, j] for array in (rows.measured, rows.mean, rows.lower, rows.upper))
     low, high = charts.limits(y, mean, lower, upper)
     ax.plot([low, high], [low, high], color=INK, lw=0.7)
     charts.segments(ax, (y, y), (lower, upper), color=BLUE, lw=0.8, alpha=0.5)
@@ -110,7 +111,7 @@ def _calibration(f: Findings, outputs: Sequence[int]) -> Figure:
         axes[-1, 1].set(xlabel="F(measured value)", xticks=[0, 0.5, 1])
         canvas.supylabel("coverage − level [points]", fontsize=9)
 
-    caption = f"{_named(f, outputs)}: coverage (left) and F(y) (right); grey is chance (95 %)."
+    caption = f"{_output_names(f, outputs)}: coverage (left) and F(y) (right); grey is chance (95 %)."
     coverage = "; ".join(f"{f.outputs[j]} {number(100 * f.calibration.at(0.95)[j])} %" for j in outputs)
     alt = f"Calibration curves and histograms. Coverage of 95 % intervals: {coverage}."
     return Figure(charts.svg(f"calibration-{outputs[0]}", 0.6 + 1.45 * len(outputs), draw), caption, alt)
@@ -139,9 +140,9 @@ def _pit_histogram(ax: Axes, f: Findings, j: int) -> None:
 
 
 def ledger_shares(f: Findings) -> dict[str, Array]:
-    """Signed terms of measured values' variance over the sum of those that add to it, one number per output.
+    """Compute the signed terms of measured values' variance, relative to the sum of those that add to it.
 
-    Terms that are nothing for every output are left out.
+    Returns: Shares by name of the term, shape `(n_y,)` each; terms that are 0 for every output are left out.
     """
     terms = {name: sign * f.ledger[name] for name, (sign, _) in TERMS.items()}
     added = np.sum([values.clip(0) for values in terms.values()], axis=0)
@@ -152,8 +153,8 @@ def ledger_shares(f: Findings) -> dict[str, Array]:
 def _ledger(f: Findings, outputs: Sequence[int], shares: Mapping[str, Array]) -> Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        some = {name: values[list(outputs)] for name, values in shares.items()}
-        charts.stacked_terms(ax, [label(column_symbol(f.outputs[j])) for j in outputs], some)
+        selected = {name: values[list(outputs)] for name, values in shares.items()}
+        charts.stacked_terms(ax, [label(column_symbol(f.outputs[j])) for j in outputs], selected)
         legend(canvas, ax)
 
     caption = (
@@ -183,12 +184,12 @@ def _loss_of_means(epochs: Sequence[dict]) -> Figure:
     return Figure(charts.svg("training-means", 2.3, draw), caption, alt)
 
 
-def _loss_of_distributions(epochs: Sequence[dict], kept: int) -> Figure:
+def _loss_of_distributions(epochs: Sequence[dict], best_epoch: int) -> Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
         _losses(ax, epochs, "nll", above_best=True)
-        if epochs[0]["epoch"] <= kept <= epochs[-1]["epoch"]:
-            ax.axvline(kept, color=INK, lw=0.7, ls=(0, (1.5, 1.5)), label="kept")
+        if epochs[0]["epoch"] <= best_epoch <= epochs[-1]["epoch"]:
+            ax.axvline(best_epoch, color=INK, lw=0.7, ls=(0, (1.5, 1.5)), label="kept")
         ax.set(yscale="log", xlabel="epoch", ylabel="nats above the best", title="Then the distributions")
         charts.powers_of_ten(ax.yaxis)
         legend(canvas, ax)
@@ -205,13 +206,13 @@ def _loss_of_distributions(epochs: Sequence[dict], kept: int) -> Figure:
 
 
 def _losses(ax: Axes, epochs: Sequence[dict], name: str, above_best: bool) -> None:
-    """Lines of the training rows' loss and that of the held-out ones, cut off far below where anything is to see."""
+    """Draw the losses of training rows and of held-out rows, bounded below so that they fit on a logarithmic axis."""
     for key, text, color, dashes in (
         (name, "trained on", ORANGE, "-"),
         ("validation", "held out", BLUE, (0, (4, 1.2))),
     ):
-        some = [(record["epoch"], record[key]) for record in epochs if key in record]
-        if some:
-            epoch, loss = np.array(some, dtype=float).T
+        points = [(record["epoch"], record[key]) for record in epochs if key in record]
+        if points:
+            epoch, loss = np.array(points, dtype=float).T
             loss = np.maximum(loss - loss.min(), 1e-3) if above_best else np.maximum(loss, 1e-12)
             ax.plot(epoch, loss, color=color, ls=dashes, lw=1.3, label=text)

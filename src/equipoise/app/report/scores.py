@@ -1,7 +1,7 @@
-"""Scores: how well predictions agree with what was measured, output by output, in the user's units.
+"""Scores: how well predictions agree with measured values, output by output, in the user's units.
 
-Arrays have rows first, outputs last; a NaN in Y was not measured and is left out. What balances fix to rounding has no
-distribution to be judged: it is left out of calibration, and its residuals are measured against rounding.
+Arrays have rows first, outputs last; a NaN in Y was not measured and is left out. Values that balances fix to rounding
+have no distribution: they are left out of calibration, and their deviations are compared with rounding errors.
 """
 
 import dataclasses
@@ -18,24 +18,25 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 LEVELS = np.linspace(0.05, 0.95, 19)
 PIT_BINS = 10
-PICTURED_POINTS = 2_400  # of all outputs together
+PLOTTED_POINTS = 2_400  # in the figures of all outputs together
 POINTS_PER_OUTPUT = (60, 300)  # at least and at most
 WORST_ROWS = 10
-FAR = 4.0  # predicted standard deviations
+FAR = 4.0  # predicted standard deviations beyond which a value counts as far from its prediction
 ROUNDING = 64 * np.finfo(float).eps
 
 
 @dataclass(frozen=True)
 class Score:
-    """How far predictive means of one output are off, over what was measured of it.
+    """Errors of the predictive means of one output against its measured values.
 
     Args:
-        output, unit, n: Which, and how many measured values.
+        output, unit: Name and unit of the output.
+        n: Number of measured values.
         r2: Coefficient of determination; NaN where the output does not vary.
         rmse: Root mean squared error.
         bias: Mean of predicted minus measured.
         expected: The RMSE that the model expects: the root of the mean predicted variance of measured values.
-        baseline_r2, baseline_rmse: Of another model, NaN where there is none.
+        baseline_r2, baseline_rmse: R² and RMSE of another model, NaN where there is none.
     """
 
     output: str
@@ -51,10 +52,10 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Whether predicted distributions are as wide as they should be.
+    """Agreement of predicted distributions with measured values.
 
     Args:
-        coverage: Share of measured values inside central intervals of `LEVELS`, shape `(n_levels, n_y)`.
+        coverage: Shares of measured values inside central intervals of `LEVELS`, shape `(n_levels, n_y)`.
         pit_counts: Histograms of the distribution function at measured values, shape `(n_bins, n_y)`.
     """
 
@@ -62,22 +63,22 @@ class Calibration:
     pit_counts: NDArray[np.int64]
 
     def at(self, level: float) -> Array:
-        """Coverage of each output at one of `LEVELS`, shape `(n_y,)`."""
+        """Return the coverage of each output at the nearest of `LEVELS`, shape `(n_y,)`."""
         return self.coverage[int(np.abs(LEVELS - level).argmin())]
 
     @property
     def n(self) -> NDArray[np.int64]:
-        """How many values each output was judged on, shape `(n_y,)`."""
+        """Number of measured values that each output is judged by, shape `(n_y,)`."""
         return self.pit_counts.sum(0)
 
 
 @dataclass(frozen=True, eq=False)
-class Pictured:
-    """Some rows to be drawn: arrays `(k, n_y)`.
+class PlottedRows:
+    """Rows for the figures of predicted against measured values; arrays of shape `(k, n_y)`.
 
     Args:
-        measured: NaN where an output is not to be drawn.
-        mean, lower, upper: Predictive mean and the bounds of 95 % intervals of what the sensors show.
+        measured: Measured values, NaN where an output is not plotted in a row.
+        mean, lower, upper: Predictive mean and bounds of 95 % intervals of measured values.
     """
 
     measured: Array
@@ -91,11 +92,11 @@ class Outlier:
     """A row with its worst predicted output.
 
     Args:
-        row: Its position, from 0.
-        output, unit: Which output is worst.
-        measured, predicted, std: Of this output.
+        row: Position of the row in the table, from 0.
+        output, unit: Name and unit of the output.
+        measured, predicted, std: Measured value, predictive mean and predictive standard deviation of this output.
         z: Measured minus predicted in predicted standard deviations.
-        x: The row's inputs and known columns.
+        x: Inputs and known columns of the row.
     """
 
     row: int
@@ -110,11 +111,12 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Outliers:
-    """What was predicted worst.
+    """The rows with the worst predictions.
 
     Args:
-        worst: Rows whose largest standardized residual is largest, `WORST_ROWS` at most.
-        n_values, n_far: Measured values in all rows, and those more than `FAR` standard deviations away.
+        worst: Rows with the largest standardized residuals, `WORST_ROWS` at most.
+        n_values: Number of measured values in all rows.
+        n_far: Number of those more than `FAR` predicted standard deviations from their prediction.
     """
 
     worst: tuple[Outlier, ...]
@@ -122,13 +124,14 @@ class Outliers:
     n_far: int
 
 
-def scores(p: Predictive, Y: Array, baseline: Predictive | None = None) -> tuple[Score, ...]:
-    """The score of each output.
+def score_outputs(p: Predictive, Y: Array, baseline: Predictive | None = None) -> tuple[Score, ...]:
+    """Score the predictive means of each output.
 
     Args:
-        p: Of measured values.
-        Y: What was measured.
-        baseline: Of another model, for the same rows.
+        p: Predictive distribution of measured values.
+        Y: Measured values, NaN where not measured, shape `(n, n_y)`.
+        baseline: Predictive distribution of another model, for the same rows.
+    Returns: One score per output.
     """
     error = p.mean - Y
     columns = [np.isfinite(Y).sum(0), r2(Y, error), _rms(error), _mean(error)]
@@ -140,31 +143,41 @@ def scores(p: Predictive, Y: Array, baseline: Predictive | None = None) -> tuple
 
 
 def calibration(p: Predictive, Y: Array) -> Calibration:
-    """Coverage and PIT of each output."""
+    """Compute coverage and histograms of the probability integral transform (PIT) of each output.
+
+    Args:
+        p: Predictive distribution of measured values.
+        Y: Measured values, NaN where not measured, shape `(n, n_y)`.
+    """
     F = np.where(p.std <= _rounding(Y), np.nan, pit(p, Y))
     counts = [np.histogram(column[np.isfinite(column)], PIT_BINS, (0.0, 1.0))[0] for column in F.T]
     return Calibration(coverage_of_pit(F, LEVELS), np.stack(counts, 1).astype(np.int64))
 
 
-def pictured(p: Predictive, Y: Array) -> Pictured:
-    """For each output some rows in which it was measured; where all were, the same ones for all outputs."""
+def plotted_rows(p: Predictive, Y: Array) -> PlottedRows:
+    """Pick rows for the figures: for each output, rows in which it was measured; the same ones for all if possible.
+
+    Args:
+        p: Predictive distribution of measured values.
+        Y: Measured values, NaN where not measured, shape `(n, n_y)`.
+    """
     order = np.random.default_rng(len(Y)).permutation(len(Y))
-    most = int(np.clip(PICTURED_POINTS // Y.shape[1], *POINTS_PER_OUTPUT))
+    most = int(np.clip(PLOTTED_POINTS // Y.shape[1], *POINTS_PER_OUTPUT))
     chosen = [order[np.isfinite(Y[order, j])][:most] for j in range(Y.shape[1])]
     rows = np.unique(np.concatenate(chosen))
     if not len(rows):
-        return Pictured(*np.empty((4, 0, Y.shape[1])))
-    shown = np.stack([np.isin(rows, some) for some in chosen], 1)
-    q = at_rows(p, rows)
-    return Pictured(np.where(shown, Y[rows], np.nan), q.mean, *q.quantile([0.025, 0.975]))
+        return PlottedRows(*np.empty((4, 0, Y.shape[1])))
+    is_plotted = np.stack([np.isin(rows, rows_of_output) for rows_of_output in chosen], 1)
+    q = select_rows(p, rows)
+    return PlottedRows(np.where(is_plotted, Y[rows], np.nan), q.mean, *q.quantile([0.025, 0.975]))
 
 
 def outliers(p: Predictive, Y: Array) -> Outliers:
-    """The rows that were predicted worst, each with the output that makes it one.
+    """Find the rows with the largest standardized residuals, each with the output that has it.
 
     Args:
-        p: Of measured values.
-        Y: What was measured.
+        p: Predictive distribution of measured values.
+        Y: Measured values, NaN where not measured, shape `(n, n_y)`.
     """
     z = (Y - p.mean) / np.maximum(p.std, _rounding(Y))
     size = np.where(np.isfinite(z), np.abs(z), -np.inf)
@@ -174,12 +187,12 @@ def outliers(p: Predictive, Y: Array) -> Outliers:
 
 
 def _outlier(p: Predictive, Y: Array, z: Array, i: int, j: int) -> Outlier:
-    measured, mean, std, far = (float(part[i, j]) for part in (Y, p.mean, p.std, z))
-    return Outlier(i, p.outputs[j], column_unit(p.outputs[j]), measured, mean, std, far, tuple(p.X[i].tolist()))
+    measured, mean, std, deviation = (float(array[i, j]) for array in (Y, p.mean, p.std, z))
+    return Outlier(i, p.outputs[j], column_unit(p.outputs[j]), measured, mean, std, deviation, tuple(p.X[i].tolist()))
 
 
-def at_rows(p: Predictive, rows: Rows) -> Predictive:
-    """The same for some rows only."""
+def select_rows(p: Predictive, rows: Rows) -> Predictive:
+    """Restrict a predictive distribution to some of its rows."""
     var = p.sensor_var
     if isinstance(var, np.ndarray) and var.ndim == 2:
         var = var[rows]
@@ -187,7 +200,7 @@ def at_rows(p: Predictive, rows: Rows) -> Predictive:
 
 
 def r2(Y: Array, error: Array) -> Array:
-    """`1 − Σ error² / Σ (y − ȳ)²` of each output; NaN where it is constant to rounding.
+    """Compute R² = `1 − Σ error² / Σ (y − ȳ)²` of each output; NaN where the output is constant to rounding.
 
     Example:
         >>> y = np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [np.nan, 5.0]])
@@ -205,13 +218,13 @@ def _rms(values: Array) -> Array:
 
 
 def _mean(values: Array) -> Array:
-    """Over the rows that have a value; NaN where none has."""
-    seen = np.isfinite(values)
-    count = seen.sum(0)
-    return np.where(count > 0, np.where(seen, values, 0.0).sum(0) / np.maximum(count, 1), np.nan)
+    """Average each column over its finite values; NaN where there are none."""
+    is_value = np.isfinite(values)
+    count = is_value.sum(0)
+    return np.where(count > 0, np.where(is_value, values, 0.0).sum(0) / np.maximum(count, 1), np.nan)
 
 
 def _rounding(Y: Array) -> Array:
-    """Differences that could be rounding alone, by output, and never 0."""
+    """Return the largest difference that rounding alone may cause, for each output, always above 0."""
     largest = np.where(np.isfinite(Y), np.abs(Y), 0.0).max(0, initial=0.0)
     return np.maximum(ROUNDING * largest, np.finfo(float).tiny)

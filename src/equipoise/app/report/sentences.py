@@ -1,4 +1,4 @@
-"""Findings in words: every sentence that states one is made from the numbers."""
+"""The sentences of a report on a fitted model, made from its findings."""
 
 import math
 from collections import Counter
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import bdtr, bdtrc, ndtr
 
-from equipoise.app.report.closure import DATA, DRAWS_AFTER, DRAWS_BEFORE, WITHOUT, Closure
-from equipoise.app.report.confidence import Trust
-from equipoise.app.report.evidence import Findings
-from equipoise.app.report.page import number, with_unit
+from equipoise.app.report.balance_residuals import DATA, DRAWS_AFTER, DRAWS_BEFORE, WITHOUT, BalanceResiduals
+from equipoise.app.report.formatting import counted, listed, number, with_unit
+from equipoise.app.report.model_findings import Findings
 from equipoise.app.report.scores import FAR, Score
+from equipoise.app.report.tolerances import BalanceTolerance
 
 LEVEL = 0.95
-SURE = float(ndtr(-3.0))  # one-sided probability below which a coverage is not chance
-DOUBTFUL = float(ndtr(-2.0))  # and below which it may be more than that
-MATERIAL = 0.01  # difference of a coverage from its level that matters at all
-SPOKEN_BALANCES = 4  # in the summary; more of them are counted
+SIGNIFICANT = float(ndtr(-3.0))  # one-sided probability below which a deviation of coverage is not chance
+DOUBTFUL = float(ndtr(-2.0))  # probability below which it is perhaps not chance
+MATERIAL = 0.01  # deviations of coverage from its level up to this size are ignored
+DESCRIBED_BALANCES = 4  # the most that the summary describes one by one; of more it counts the verdicts
 
 
 def summary(f: Findings) -> str:
-    """The whole report in a few paragraphs."""
-    parts = [" ".join(filter(None, [rows(f), extrapolation(f), accuracy(f), expectation(f), coverage(f)]))]
-    parts += [balances(f)] if f.closures else []
-    parts += [beside(f)] if has_baseline(f) else []
+    """Summarise the whole report in a few paragraphs."""
+    parts = [" ".join(filter(None, [scope(f), extrapolation(f), accuracy(f), expected_errors(f), coverage(f)]))]
+    parts += [balances(f)] if f.residuals else []
+    parts += [baseline_comparison(f)] if has_baseline(f) else []
     return "\n\n".join(parts)
 
 
-def rows(f: Findings) -> str:
-    """What is predicted from what, and judged on which rows."""
+def scope(f: Findings) -> str:
+    """State how many outputs are predicted from how many inputs, and how many rows they are judged on."""
     known = f" and {counted(len(f.known), 'known column')}" if f.known else ""
     what = f"The model predicts {counted(len(f.scores), 'output')} from {counted(len(f.inputs), 'input')}{known}"
     if f.n_scored == f.n_rows:
@@ -38,16 +38,17 @@ def rows(f: Findings) -> str:
 
 
 def extrapolation(f: Findings) -> str:
-    """How many rows lie beyond what was trained on, if any."""
-    if not f.n_beyond:
+    """State how many rows have inputs outside their range in training; empty if there are none."""
+    if not f.n_extrapolated:
         return ""
-    lie = "lies" if f.n_beyond == 1 else "lie"
-    words = f"{f.n_beyond:,} of {counted(f.n_rows, 'row')} {lie} beyond what was trained on, in {listed(f.beyond)}"
+    lie = "lies" if f.n_extrapolated == 1 else "lie"
+    where = f"beyond what was trained on, in {listed(f.extrapolated_inputs)}"
+    words = f"{f.n_extrapolated:,} of {counted(f.n_rows, 'row')} {lie} {where}"
     return f"{words}: neither predictions nor their intervals can be relied on there."
 
 
 def accuracy(f: Findings) -> str:
-    """R² and RMSE, of the best and the worst output where there are several."""
+    """State R² and RMSE, of the best and the worst output where there are several."""
     judged = [score for score in f.scores if score.n]
     varying = sorted((score for score in judged if math.isfinite(score.r2)), key=lambda score: score.r2)
     words = []
@@ -58,8 +59,9 @@ def accuracy(f: Findings) -> str:
         words.append(f"R² is lowest, {_r2_and_rmse(worst)}, and highest, {_r2_and_rmse(best)}.")
     constant = [score.output for score in judged if not math.isfinite(score.r2)]
     words += [f"{listed(constant)} did not vary in these rows, so there is no R²."] if constant else []
-    unseen = [score.output for score in f.scores if not score.n]
-    words += [f"{listed(unseen)} {'was' if len(unseen) == 1 else 'were'} not measured in these rows."] if unseen else []
+    unmeasured = [score.output for score in f.scores if not score.n]
+    was = "was" if len(unmeasured) == 1 else "were"
+    words += [f"{listed(unmeasured)} {was} not measured in these rows."] if unmeasured else []
     return " ".join(words)
 
 
@@ -67,13 +69,14 @@ def _r2_and_rmse(score: Score) -> str:
     return f"{number(score.r2)}, for “{score.output}” (root mean squared error {with_unit(score.rmse, score.unit)})"
 
 
-def expectation(f: Findings) -> str:
-    """Errors beside those that the model expects of itself."""
+def expected_errors(f: Findings) -> str:
+    """Compare the errors with those that the model expects of itself."""
     ratios = [score.rmse / score.expected for score in f.scores if math.isfinite(score.r2) and score.expected > 0]
-    return f"{_errors_are(ratios)} as large as the model itself expects." if ratios else ""
+    return f"{_median_ratio(ratios)} as large as the model itself expects." if ratios else ""
 
 
-def _errors_are(ratios: Sequence[float]) -> str:
+def _median_ratio(ratios: Sequence[float]) -> str:
+    """Make the beginning of a sentence that states the median ratio of errors over outputs."""
     many = ", in the median over outputs," if len(ratios) > 1 else ""
     return f"Errors are{many} {number(float(np.median(ratios)))} times"
 
@@ -82,27 +85,34 @@ def _errors_are(ratios: Sequence[float]) -> str:
 
 
 def coverage(f: Findings) -> str:
-    """Coverage of 95 % intervals over all outputs, and those where it is off by more than chance."""
+    """State the coverage of 95 % intervals over all outputs, and the outputs where it deviates by more than chance."""
     n, inside = f.calibration.n, f.calibration.at(LEVEL)
     if not n.any():
         return "No output has a distribution that could be judged."
     share = float(np.sum(np.where(n > 0, inside, 0.0) * n) / n.sum())
     words = f"Of the measured values, {number(100 * share)} % lie inside their 95 % intervals"
-    verdicts = [calibrated(inside[j], int(n[j])) for j in range(len(n))]
+    verdicts = [calibration_verdict(inside[j], int(n[j])) for j in range(len(n))]
     kinds = [f"{perhaps}{what}" for perhaps in ("", "perhaps ") for what in ("too narrow", "too wide")]
-    off = {what: [f.outputs[j] for j in range(len(n)) if verdicts[j] == what] for what in kinds}
-    said = [f"{what} for {listed(names)}" for what, names in off.items() if names]
+    deviating = {what: [f.outputs[j] for j in range(len(n)) if verdicts[j] == what] for what in kinds}
+    judgements = [f"{what} for {listed(names)}" for what, names in deviating.items() if names]
     each = "it is" if len(n) == 1 else "each output is"
-    return f"{words}; they are {' and '.join(said)}." if said else f"{words}; {each} within what chance allows."
+    if judgements:
+        return f"{words}; they are {' and '.join(judgements)}."
+    return f"{words}; {each} within what chance allows."
 
 
-def calibrated(share: float, n: int, level: float = LEVEL) -> str:
-    """Whether intervals that hold a `share` of `n` values are too narrow or too wide, more than chance explains.
+def calibration_verdict(share: float, n: int, level: float = LEVEL) -> str:
+    """Decide by a binomial test of their coverage whether intervals are too narrow or too wide.
+
+    Args:
+        share: Share of the values that lie inside their intervals.
+        n: Number of values.
+        level: Share that should lie inside.
 
     Example:
-        >>> calibrated(0.90, 1000), calibrated(0.90, 20), calibrated(1.0, 1000), calibrated(0.945, 100_000)
-        ('too narrow', 'as it should be', 'too wide', 'as it should be')
-        >>> calibrated(0.80, 30)
+        >>> [calibration_verdict(share, n) for share, n in ((0.90, 1000), (0.90, 20), (1.0, 1000), (0.945, 100_000))]
+        ['too narrow', 'as it should be', 'too wide', 'as it should be']
+        >>> calibration_verdict(0.80, 30)
         'perhaps too narrow'
     """
     if n == 0:
@@ -112,16 +122,16 @@ def calibrated(share: float, n: int, level: float = LEVEL) -> str:
     above = bdtrc(inside - 1, n, level) if share > level + MATERIAL else 1.0
     if min(below, above) >= DOUBTFUL:
         return "as it should be"
-    return f"{'' if min(below, above) < SURE else 'perhaps '}{'too narrow' if below < above else 'too wide'}"
+    return f"{'' if min(below, above) < SIGNIFICANT else 'perhaps '}{'too narrow' if below < above else 'too wide'}"
 
 
-def far_values(f: Findings) -> str:
-    """How many values lie far out, beside how many would by chance."""
-    found = f.outliers
-    chance = 2 * float(ndtr(-FAR)) * found.n_values
-    is_are = "lies" if found.n_far == 1 else "lie"
+def outliers(f: Findings) -> str:
+    """State how many values lie far from their prediction, and how many would by chance."""
+    n_far, n_values = f.outliers.n_far, f.outliers.n_values
+    chance = 2 * float(ndtr(-FAR)) * n_values
+    is_are = "lies" if n_far == 1 else "lie"
     return (
-        f"{found.n_far:,} of {counted(found.n_values, 'measured value')} {is_are} more than {FAR:g} predicted standard "
+        f"{n_far:,} of {counted(n_values, 'measured value')} {is_are} more than {FAR:g} predicted standard "
         f"deviations from the prediction; of normally distributed errors {number(chance, 2)} would."
     )
 
@@ -130,53 +140,53 @@ def far_values(f: Findings) -> str:
 
 
 def balances(f: Findings) -> str:
-    """Each balance with its verdict; of many, how many have which, and those that need attention."""
-    spoken = [balance(closure, trust) for closure, trust in zip(f.closures, f.trust, strict=True)]
-    if len(spoken) <= SPOKEN_BALANCES:
-        return " ".join(spoken)
-    verdicts = Counter(trust.verdict for trust in f.trust)
+    """Describe each balance with its verdict; where there are many, count the verdicts and name the biased balances."""
+    descriptions = [balance(*pair) for pair in zip(f.residuals, f.tolerances, strict=True)]
+    if len(descriptions) <= DESCRIBED_BALANCES:
+        return " ".join(descriptions)
+    verdicts = Counter(tolerance.verdict for tolerance in f.tolerances)
     counts = ", ".join(f"{count} “{verdict}”" for verdict, count in verdicts.most_common())
-    words = f"Of {len(spoken)} balances the verdicts are: {counts}."
-    biased = [trust.balance for trust in f.trust if trust.biased]
+    words = f"Of {len(descriptions)} balances the verdicts are: {counts}."
+    biased = [tolerance.balance for tolerance in f.tolerances if tolerance.biased]
     return words + (f" The residuals of {listed(biased)} are biased." if biased else " None of them is biased.")
 
 
-def balance(closure: Closure, trust: Trust) -> str:
-    """How far a balance is missed, before and after, and how far it can be trusted."""
-    data, before, after = (closure.residuals[kind] for kind in (DATA, DRAWS_BEFORE, DRAWS_AFTER))
-    sizes = [with_unit(spread.most, closure.unit) for spread in (data, before, after)]
-    drawn = f"{sizes[1]} before and {sizes[2]} after conditioning"
-    missed = (
-        f"Of measured rows, 95 % miss “{closure.balance}” by no more than {sizes[0]}, of the model's draws by {drawn}"
-    )
-    if not data.n:
-        missed = f"No row has all that it takes to check “{closure.balance}”. Of the model's draws, 95 % miss it by no "
-        missed += f"more than {drawn}"
-    bias = f" It is biased: {trust.note}." if trust.biased else ""
-    return f"{missed}; {judgement(trust)}.{bias}"
+def balance(residuals: BalanceResiduals, tolerance: BalanceTolerance) -> str:
+    """State how far data, and draws before and after conditioning, miss a balance, and the verdict on its tolerance."""
+    data, before, after = (residuals.summaries[kind] for kind in (DATA, DRAWS_BEFORE, DRAWS_AFTER))
+    sizes = [with_unit(summary.most, residuals.unit) for summary in (data, before, after)]
+    draws = f"{sizes[1]} before and {sizes[2]} after conditioning"
+    name = residuals.balance
+    if data.n:
+        missed = f"Of measured rows, 95 % miss “{name}” by no more than {sizes[0]}, of the model's draws by {draws}"
+    else:
+        missed = f"No row has all that it takes to check “{name}”. Of the model's draws, 95 % miss it by no "
+        missed += f"more than {draws}"
+    bias = f" It is biased: {tolerance.note}." if tolerance.biased else ""
+    return f"{missed}; {verdict(tolerance)}.{bias}"
 
 
-def judgement(trust: Trust) -> str:
-    """The verdict on a balance in plain words."""
-    tolerance = with_unit(trust.tol_std, trust.unit)
-    interval = f"between {number(trust.tol_std_lower)} and {with_unit(trust.tol_std_upper, trust.unit)}"
+def verdict(tolerance: BalanceTolerance) -> str:
+    """State the verdict on a balance in plain words."""
+    size = with_unit(tolerance.tol_std, tolerance.unit)
+    interval = f"between {number(tolerance.tol_std_lower)} and {with_unit(tolerance.tol_std_upper, tolerance.unit)}"
     words = {
         "exact": "it is taken for exact",
         "exact to rounding": "the data obey it to rounding, so it is exact",
-        "fixed": f"its tolerance was given, {tolerance}",
+        "fixed": f"its tolerance was given, {size}",
         "informed": f"the data say how far it holds, within a standard deviation {interval}",
         "not informed by the data": "the data say nothing of its tolerance, which is still what was assumed",
         "not converged": "training ended before its tolerance had settled, so train for longer",
         "not separable from sensor noise": (
             "the data tell tolerance and sensor noise only together, a standard deviation of "
-            f"{with_unit(trust.noise_std, trust.unit)}"
+            f"{with_unit(tolerance.noise_std, tolerance.unit)}"
         ),
     }
-    return words.get(trust.verdict, trust.verdict)
+    return words.get(tolerance.verdict, tolerance.verdict)
 
 
-def certainty(f: Findings) -> str:
-    """What all balances together take from the variance of true values, of the output that gains most and least."""
+def variance_reduction(f: Findings) -> str:
+    """State the largest and smallest share of an output's true variance that all balances together take away."""
     gain = 100 * (1 - f.true_var / f.before_var)
     most, least = int(gain.argmax()), int(gain.argmin())
     if most == least:
@@ -191,52 +201,27 @@ def certainty(f: Findings) -> str:
 
 
 def has_baseline(f: Findings) -> bool:
-    """Whether another model was put beside."""
+    """Return whether the findings include scores of a model without balances."""
     return any(math.isfinite(score.baseline_rmse) for score in f.scores)
 
 
-def beside(f: Findings) -> str:
-    """Errors and violations relative to those of a model without balances."""
+def baseline_comparison(f: Findings) -> str:
+    """Compare errors and residuals of balances with those of a model without balances."""
     ratios = [score.rmse / score.baseline_rmse for score in f.scores if score.baseline_rmse > 0]
-    words = [f"{_errors_are(ratios)} those of the model without balances."] if ratios else []
-    for closure in f.closures[:SPOKEN_BALANCES]:
-        other, own = (with_unit(closure.residuals[kind].most, closure.unit) for kind in (WITHOUT, DRAWS_AFTER))
-        words.append(f"Of its draws 95 % miss “{closure.balance}” by no more than {other}; here it is {own}.")
+    words = [f"{_median_ratio(ratios)} those of the model without balances."] if ratios else []
+    for residuals in f.residuals[:DESCRIBED_BALANCES]:
+        other, own = (with_unit(residuals.summaries[kind].most, residuals.unit) for kind in (WITHOUT, DRAWS_AFTER))
+        words.append(f"Of its draws 95 % miss “{residuals.balance}” by no more than {other}; here it is {own}.")
     return " ".join(words)
 
 
 def training(f: Findings) -> str:
-    """How long training took, how it ended, and what was kept."""
+    """State how long training took, why it ended, and which epoch's state was kept."""
     epochs = f.history.epochs
     if not epochs:
         return "The model does not remember its training."
-    seconds = [record["seconds"] for record in epochs if "seconds" in record]  # a model file has none
+    seconds = [record["seconds"] for record in epochs if "seconds" in record]  # model files do not store them
     time = f" in {number(sum(seconds))} s" if seconds else ""
     ended = f", and ended because of: {f.history.stopped}" if f.history.stopped else ""
     words = f"Training ran for {counted(len(epochs), 'epoch')}{time}{ended}."
     return words + (f" The state after epoch {f.history.best_epoch} was kept." if f.history.best_epoch >= 0 else "")
-
-
-# --- Words ------------------------------------------------------------------------------------------------------------
-
-
-def counted(n: int, noun: str) -> str:
-    """A number and its noun.
-
-    Example:
-        >>> counted(1, "row"), counted(12_000, "row")
-        ('1 row', '12,000 rows')
-    """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Names in quotation marks, at most `most` of them.
-
-    Example:
-        >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], most=1)
-        ('“a”, “b” and “c”', '“a” and 2 more')
-    """
-    quoted = [f"“{name}”" for name in names[:most]]
-    quoted += [f"{len(names) - most} more"] if len(names) > most else []
-    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))

@@ -1,4 +1,4 @@
-"""Files that hold tables: which kinds there are, how they are packed, what is wrong with them."""
+"""Files that hold tables: formats and compressions by suffix, opening them, and errors about them."""
 
 from __future__ import annotations
 
@@ -20,69 +20,72 @@ from equipoise.errors import EquipoiseError
 
 PathLike = str | os.PathLike[str]
 
-DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}  # suffixes of text tables, and what they are written with
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}  # suffixes of text tables, and their usual delimiters
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zip", ".zst")
 
 _DAMAGES = (OSError, EOFError, UnicodeError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
 class TableError(EquipoiseError, ValueError):
-    """A table that cannot be read or written, and why."""
+    """A table cannot be read or written."""
 
 
-class DoubtError(TableError):
-    """A cell that may be one number or another."""
+class AmbiguousNumberError(TableError):
+    """A cell may stand for two numbers, as 1,926 may stand for 1.926 or 1926."""
 
 
 class MissingError(TableError):
-    """A cell that must be there and is not."""
+    """A cell is missing in a column that must be complete."""
 
 
-def existing(path: PathLike) -> Path:
-    """The path of a table that is there and of a known kind."""
+def check_source(path: PathLike) -> Path:
+    """Check that a path names an existing file of a known table format, and return it; otherwise raise TableError."""
     path = Path(path)
     if path.is_dir():
         raise TableError(f"A table must be a file, but got the folder '{path}'. Name a file in it.")
     if not path.exists():
-        raise TableError(f"A table must exist, but got '{path}', which does not. {_instead(path)}")
+        raise TableError(f"A table must exist, but got '{path}', which does not. {_suggestion(path)}")
     if not path.is_file():
         raise TableError(f"A table must be a file, but got the device or pipe '{path}'. It is read more than once.")
-    format_of(path)
+    suffixes_of(path)
     return path
 
 
-def format_of(path: Path) -> tuple[str, str]:
-    """The suffixes of a table: that of its kind, and that of its compression, or nothing.
+def suffixes_of(path: Path) -> tuple[str, str]:
+    """Return the suffix of a table's format and that of its compression ("" if none), in lower case.
+
+    Raises: TableError if the name of the file does not end in a known format.
 
     Example:
-        >>> format_of(Path("cell.CSV.gz")), format_of(Path("cell.parquet"))
+        >>> suffixes_of(Path("cell.CSV.gz")), suffixes_of(Path("cell.parquet"))
         (('.csv', '.gz'), ('.parquet', ''))
     """
-    if (found := _recognised(path)) is None:
+    if (suffixes := _known_suffixes(path)) is None:
         known = f"{', '.join(DELIMITERS)}, packed with {', '.join(COMPRESSIONS)} or not, or in .parquet"
         raise TableError(f"The name of a table must end in {known}, but got '{path}'. Save it as one of these.")
-    return found
+    return suffixes
 
 
 def stem_of(path: Path) -> str:
-    """The name of a table without the suffixes of its kind and its compression.
+    """Return the name of a table's file without the suffixes of its format and its compression.
 
     Example:
         >>> stem_of(Path("plant.2024.csv.gz")), stem_of(Path("cell.CSV"))
         ('plant.2024', 'cell')
     """
-    kind, compression = format_of(path)
+    kind, compression = suffixes_of(path)
     name = path.name[: len(path.name) - len(compression)]
     return name[: -len(kind)] if name.lower().endswith(kind) else name
 
 
 def is_parquet(path: Path) -> bool:
-    return format_of(path)[0] == ".parquet"
+    """Return whether the name of a table's file ends in .parquet."""
+    return suffixes_of(path)[0] == ".parquet"
 
 
-def opened(path: Path) -> Any:
-    """A binary stream of the unpacked bytes of a text table."""
-    compression = format_of(path)[1]
+def open_decompressed(path: Path) -> Any:
+    """Open a text table and return a binary stream of its decompressed bytes."""
+    compression = suffixes_of(path)[1]
     if compression == ".zip":
         return _zip_member(path)
     if compression == ".zst":
@@ -91,12 +94,18 @@ def opened(path: Path) -> Any:
     return openers.get(compression, open)(path, "rb")
 
 
-def packed(stack: ExitStack, part: Path, path: Path) -> Any:
-    """A stream into the file `part` that packs as the name of `path` says; `stack` closes it.
+def open_compressed(stack: ExitStack, part: Path, path: Path) -> Any:
+    """Open a stream that compresses into a file.
 
-    The same bytes go to the same file: no names of part files and no times are stored.
+    The same content gives the same bytes: neither the name of the part file nor the time is stored.
+
+    Args:
+        stack: Closes the stream at its end.
+        part: The file that is written.
+        path: The file that `part` will be renamed to; its suffix decides on the compression.
+    Returns: A binary stream for uncompressed bytes.
     """
-    compression = format_of(path)[1]
+    compression = suffixes_of(path)[1]
     if compression == ".zst":
         return stack.enter_context(_zstandard().open(part, "wb"))
     raw: Any = stack.enter_context(part.open("wb"))
@@ -111,8 +120,8 @@ def packed(stack: ExitStack, part: Path, path: Path) -> Any:
 
 
 @contextmanager
-def damage_named(path: Path) -> Iterator[None]:
-    """Says of which file it was that it could not be read."""
+def report_damage(path: Path) -> Iterator[None]:
+    """Raise a TableError that names the file for errors of reading and decompressing in the `with` block."""
     try:
         yield
     except _DAMAGES as error:
@@ -120,8 +129,8 @@ def damage_named(path: Path) -> Iterator[None]:
         raise TableError(f"'{path.name}' must be readable to its end, but got: {reason}. Is it damaged?") from error
 
 
-def pyarrow() -> Any:
-    """The library that reads and writes parquet, an extra of this package."""
+def import_pyarrow() -> Any:
+    """Load pyarrow, an optional dependency that reads and writes parquet; raise TableError if it is not installed."""
     try:
         import_module("pyarrow.parquet")
     except ImportError:
@@ -137,14 +146,14 @@ def _zstandard() -> Any:
 
 
 def _zip_member(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:  # stays open for as long as its member is
+    with zipfile.ZipFile(path) as archive:  # the member keeps the archive's file open
         names = [name for name in archive.namelist() if not name.endswith("/")]
         if len(names) != 1:
             raise TableError(f"'{path.name}' must hold one table, but got {quoted_list(names)}. Unpack it.")
         return archive.open(names[0])
 
 
-def _recognised(path: Path) -> tuple[str, str] | None:
+def _known_suffixes(path: Path) -> tuple[str, str] | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
     kind = suffixes[-1] if suffixes else ".txt" if compression else ""
@@ -152,9 +161,9 @@ def _recognised(path: Path) -> tuple[str, str] | None:
     return (kind, compression) if kind in DELIMITERS or plain_parquet else None
 
 
-def _instead(path: Path) -> str:
-    """What to read instead of a file that is not there."""
+def _suggestion(path: Path) -> str:
+    """Suggest a table to read instead of a file that does not exist."""
     if not path.parent.is_dir():
         return f"There is no folder '{path.parent}' either."
-    tables = sorted(file.name for file in path.parent.iterdir() if file.is_file() and _recognised(file))
+    tables = sorted(file.name for file in path.parent.iterdir() if file.is_file() and _known_suffixes(file))
     return did_you_mean(path.name, tables) if tables else f"There is no table in '{path.parent.resolve()}'."

@@ -1,4 +1,4 @@
-"""Tables into files, piece by piece: the whole file appears, or none."""
+"""Writing tables to files, piece by piece; a file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -13,18 +13,29 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from equipoise.app.tables.files import DELIMITERS, PathLike, TableError, format_of, is_parquet, packed, pyarrow
+from equipoise.app.tables.files import (
+    DELIMITERS,
+    PathLike,
+    TableError,
+    import_pyarrow,
+    is_parquet,
+    open_compressed,
+    suffixes_of,
+)
 from equipoise.balances import quoted_list
 from equipoise.data import place_of
 
 
 class TableWriter:
-    """Writes a table piece by piece. The file is moved to its place when all went well; otherwise nothing is left.
+    """Writer of a table, piece by piece, as a context manager.
 
-    Numbers are written with as many digits as it takes to read them back exactly, missing ones as empty cells.
+    Rows go to a hidden file beside the target, which replaces the target when the `with` block ends without an error
+    and is deleted otherwise. Numbers are written with as many digits as it takes to read them back exactly, missing
+    ones as empty cells.
 
     Args:
-        path: Where to; its suffix decides on csv, tsv, txt (with tabs) or parquet, and on the compression.
+        path: The file to write; its suffix decides on csv, tsv, txt (with tabs) or parquet, and on the compression.
+    Raises: TableError, on entering, writing or leaving, if the file cannot be written.
 
     Example:
         >>> import tempfile
@@ -38,10 +49,10 @@ class TableWriter:
 
     def __init__(self, path: PathLike):
         self.path = Path(path)
-        self._kind = _ParquetSink if is_parquet(self.path) else _TextSink
+        self._sink_type = _ParquetSink if is_parquet(self.path) else _TextSink
         with _writing(self.path):
-            self._place = place_of(self.path)
-        self._part = self._place.with_name(f".{self._place.name}.{os.getpid()}.part")
+            self._target = place_of(self.path)
+        self._part = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
         self._columns: tuple[Any, ...] | None = None
         self._open = ExitStack()
 
@@ -53,14 +64,19 @@ class TableWriter:
             raise TableError(f"A table must be written to a file, but got the folder '{self.path}'. Give a file name.")
         try:
             with _writing(self.path):
-                self._sink = self._kind(self._open, self._part, self.path)
+                self._sink = self._sink_type(self._open, self._part, self.path)
         except BaseException:
             self._abandon()
             raise
         return self
 
     def write(self, frame: pd.DataFrame) -> None:
-        """Add rows. Every frame must have the columns of the first; the index is not written."""
+        """Append rows to the table.
+
+        Args:
+            frame: The rows. Every frame must have the columns of the first; the index is not written.
+        Raises: TableError if columns differ, or the file cannot be written.
+        """
         columns = tuple(frame.columns)
         if self._columns not in (None, columns):
             rule = f"Every piece of '{self.path}' must have the columns {quoted_list(self._columns or ())}"
@@ -85,10 +101,10 @@ class TableWriter:
             self._open.close()
             with open(self._part, "rb+") as file:
                 os.fsync(file.fileno())
-            os.replace(self._part, self._place)
+            os.replace(self._part, self._target)
 
     def _abandon(self) -> None:
-        with suppress(Exception):  # what could not be written before cannot be now, and the first reason counts
+        with suppress(Exception):  # flushing fails again where writing failed; the first error is the one to raise
             self._open.close()
         self._part.unlink(missing_ok=True)
 
@@ -103,15 +119,18 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 class _TextSink:
+    """A text table that is being written."""
+
     def __init__(self, stack: ExitStack, part: Path, path: Path):
-        self.text = stack.enter_context(io.TextIOWrapper(packed(stack, part, path), "utf-8", newline=""))
-        self.delimiter = DELIMITERS[format_of(path)[0]]
+        self.text = stack.enter_context(io.TextIOWrapper(open_compressed(stack, part, path), "utf-8", newline=""))
+        self.delimiter = DELIMITERS[suffixes_of(path)[0]]
 
     def write(self, frame: pd.DataFrame, first: bool) -> None:
+        """Append rows; the header comes before the first ones."""
         columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
-        texts = (cells for cells, kind in zip(columns, frame.dtypes, strict=True) if not is_numeric_dtype(kind))
-        returns = any("\r" in cell for cells in texts for cell in cells if isinstance(cell, str))
-        quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL  # the latter leaves a lone \r unquoted
+        texts = (cells for cells, dtype in zip(columns, frame.dtypes, strict=True) if not is_numeric_dtype(dtype))
+        has_returns = any("\r" in cell for cells in texts for cell in cells if isinstance(cell, str))
+        quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL  # the latter leaves a lone \r unquoted
         writer = csv.writer(self.text, delimiter=self.delimiter, lineterminator="\n", quoting=quoting)
         if first:
             writer.writerow(frame.columns)
@@ -119,18 +138,23 @@ class _TextSink:
 
 
 def _cells(column: pd.Series) -> list[Any]:
-    """What the csv module writes in full: floats with all their digits; nothing where a value is missing."""
+    """Return the values of a column as Python objects, which csv writes with all their digits; "" where missing."""
     cells, missing = column.tolist(), column.isna().to_numpy(dtype=bool)
-    return ["" if gone else cell for cell, gone in zip(cells, missing, strict=True)] if missing.any() else cells
+    if not missing.any():
+        return cells
+    return ["" if is_missing else cell for cell, is_missing in zip(cells, missing, strict=True)]
 
 
 class _ParquetSink:
+    """A parquet table that is being written."""
+
     def __init__(self, stack: ExitStack, part: Path, path: Path):
-        self.library, self.stack, self.path = pyarrow(), stack, path
+        self.library, self.stack, self.path = import_pyarrow(), stack, path
         self.file = stack.enter_context(part.open("wb"))
         self.writer: Any = None
 
     def write(self, frame: pd.DataFrame, first: bool) -> None:
+        """Append rows; the header comes before the first ones."""
         schema = None if first else self.writer.schema
         try:
             table = self.library.Table.from_pandas(frame, schema=schema, preserve_index=False)

@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from equipoise.app.tables import Carrier, TableWriter, carrying, chunks, read
-from equipoise.app.tables.carrying import Content
+from equipoise.app.tables import ColumnConverter, TableWriter, chunks, conversion, read
+from equipoise.app.tables.conversion import ColumnContent
 
 TEXTS = ["t.csv", "t.tsv", "t.csv.gz"]
 
 
 def carried(source, target, rows=2):
-    carrier = Carrier(source, target)
+    converter = ColumnConverter(source, target)
     with TableWriter(target) as written:
         for piece in chunks(source, rows, text=True):
-            written.write(carrier.carry(piece).assign(told=0.25))
+            written.write(converter.convert(piece).assign(told=0.25))
     return target
 
 
@@ -49,20 +49,20 @@ def test_separators_of_thousands_do_not_become_decimals(tmp_path, table, name):
 
 def test_points_that_may_be_either_are_known(tmp_path, table):
     source = table("n;m;a;day\n1.926;947;1,5;12.03\n2.004;1.926;-2,5;24.12\n", "source.csv")
-    carrier = Carrier(source, tmp_path / "t.csv")
+    converter = ColumnConverter(source, tmp_path / "t.csv")
     for piece in chunks(source, 1, text=True):
-        carrier.carry(piece)
-    assert carrier.doubtful == {"n"}
+        converter.convert(piece)
+    assert converter.doubtful == {"n"}
 
 
 @pytest.mark.parametrize(("sign", "doubtful"), [(".", {"n"}), (",", set())])
 @pytest.mark.parametrize("name", [*TEXTS, "t.parquet"])
 def test_numbers_of_which_no_cell_tells_what_they_are_stay_as_they_stand(tmp_path, table, sign, doubtful, name):
     source = table("n;m\n1.926;947\n2.004;12\n".replace(".", sign), "source.csv")
-    carrier = Carrier(source, tmp_path / name)
+    converter = ColumnConverter(source, tmp_path / name)
     (piece,) = chunks(source, text=True)
-    assert carrier.carry(piece)["n"].tolist() == [f"1{sign}926", f"2{sign}004"]
-    assert carrier.doubtful == (doubtful if name != "t.parquet" else set())
+    assert converter.convert(piece)["n"].tolist() == [f"1{sign}926", f"2{sign}004"]
+    assert converter.doubtful == (doubtful if name != "t.parquet" else set())
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -109,15 +109,15 @@ def test_columns_of_a_text_arrive_in_parquet_as_what_they_are(tmp_path, table, c
 @pytest.mark.parametrize("cells", [["1", "0.5", "2"], ["x", "1", "2"], ["1", "2", "x"]])
 def test_all_of_a_table_decides_on_the_type_of_a_column(table, monkeypatch, cells):
     source = table("x,a\n" + "".join(f"x,{cell}\n" for cell in cells))
-    whole = Carrier(source, "t.parquet").kinds
-    monkeypatch.setattr(carrying, "chunks", functools.partial(chunks, rows=1))
-    assert Carrier(source, "t.parquet").kinds == whole
+    whole = ColumnConverter(source, "t.parquet").kinds
+    monkeypatch.setattr(conversion, "chunks", functools.partial(chunks, rows=1))
+    assert ColumnConverter(source, "t.parquet").kinds == whole
 
 
 @settings(max_examples=50)
 @given(st.lists(st.one_of(st.floats(-1e99, 1e99).map(repr), st.integers(-(10**20), 10**20).map(str)), max_size=3))
 def test_what_is_taken_for_numbers_loses_no_digit(cells):
-    kind = Content.of(cells).kind
+    kind = ColumnContent.of(cells).kind
     for cell in (cell for cell in cells if cell.lstrip("-").isdigit()):
         assert kind != "Int64" or -(2**63) <= int(cell) < 2**63
         assert kind != "float64" or int(float(cell)) == int(cell)

@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.app.report import charts
 from equipoise.app.report.page import render
-from equipoise.app.report.plant_page import plant_page
+from equipoise.app.report.reconciliation_report import plant_report
 from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
 
@@ -35,7 +35,7 @@ def undrawn(monkeypatch):
 
 @pytest.fixture(scope="module")
 def page():
-    return plant_page(reconciled().logbook(WHEN), title="A plant", job="[balances]", notes={"table": "plant.csv"})
+    return plant_report(reconciled().logbook(WHEN), title="A plant", job="[balances]", notes={"table": "plant.csv"})
 
 
 def test_the_lead_says_who_lies_and_what_cannot_be_known(page):
@@ -47,13 +47,13 @@ def test_the_lead_says_who_lies_and_what_cannot_be_known(page):
 
 
 def test_without_errors_the_lead_is_calm(undrawn):
-    lead = plant_page(reconciled(lie=0.0).logbook(), title="A plant").lead
+    lead = plant_report(reconciled(lie=0.0).logbook(), title="A plant").lead
     assert "Nothing speaks against the sensors or the balances." in lead
 
 
 def test_errors_that_nobody_can_be_blamed_for_are_said(undrawn):
     pairs = LinearConstraint.from_equations({"x": "a = b", "y": "c = d", "z": "e = f"}, outputs=list("abcdef"))
-    lead = plant_page(reconcile([[0.0, 2.6] * 3] * 20, 1.0, pairs).logbook(), title="A plant").lead
+    lead = plant_report(reconcile([[0.0, 2.6] * 3] * 20, 1.0, pairs).logbook(), title="A plant").lead
     assert lead.startswith("20 of 20 rows (100 %) fail")
     assert "No single sensor or balance stands out: errors may be larger than was said" in lead
 
@@ -108,7 +108,7 @@ def test_drawings_say_what_they_show_and_that_they_are_thinned(page, undrawn):
     ]  # fmt: skip
     (note,) = section.notes
     assert re.search(r"the extremes of every \d rows", note)
-    short = plant_page(reconciled(rows=100).logbook(), title="A plant").sections[0]
+    short = plant_report(reconciled(rows=100).logbook(), title="A plant").sections[0]
     assert not short.notes
 
 
@@ -126,4 +126,4 @@ def test_a_million_rows_make_a_page_of_ordinary_size():
     for _ in range(9):
         log = log + log
     assert log.tally.rows == 2000 * 2**9
-    assert len(render(plant_page(log, title="A plant")).encode()) < 500_000
+    assert len(render(plant_report(log, title="A plant")).encode()) < 500_000

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from equipoise.app.tables.signs import OTHER, Signs, decimal_sign, is_undecided
+from equipoise.app.tables.separators import OTHER_SIGN, ColumnSeparators, decimal_sign, has_ambiguous_sign
 
 decimals = st.floats(-1e6, 1e6).map(lambda value: f"{value:.2f}")  # never three decimals
 wholes = st.integers(-(10**9), 10**9)
@@ -11,32 +11,32 @@ wholes = st.integers(-(10**9), 10**9)
 
 def written(number, decimal):
     """What a program of a country with this decimal sign writes."""
-    return f"{number}".translate(str.maketrans(",.", f"{OTHER[decimal]}{decimal}"))
+    return f"{number}".translate(str.maketrans(",.", f"{OTHER_SIGN[decimal]}{decimal}"))
 
 
 @given(st.lists(decimals, min_size=1), st.sampled_from(",."))
 def test_the_sign_before_decimals_is_recognised(numbers, decimal):
-    column = Signs.of([written(number, decimal) for number in numbers])
-    assert column.shows(decimal)
-    assert not column.shows(OTHER[decimal])
+    column = ColumnSeparators.of([written(number, decimal) for number in numbers])
+    assert column.proves_decimal(decimal)
+    assert not column.proves_decimal(OTHER_SIGN[decimal])
 
 
 @given(st.lists(wholes, min_size=1), st.sampled_from(",."))
 def test_separated_thousands_never_pass_for_decimals_beside_smaller_numbers(numbers, decimal):
-    column = Signs.of([written(f"{number:,}", decimal) for number in [*numbers, 947, 1926]])
+    column = ColumnSeparators.of([written(f"{number:,}", decimal) for number in [*numbers, 947, 1926]])
     assert decimal_sign([column], ";") == decimal
-    assert OTHER[decimal] in column.either
+    assert OTHER_SIGN[decimal] in column.ambiguous
 
 
 @given(wholes.filter(lambda number: abs(number) >= 10**6), st.sampled_from(",."))
 def test_two_separators_are_beyond_doubt(number, decimal):
-    assert Signs.of([written(f"{number:,}", decimal)]).shows(decimal)
-    assert Signs.of([written(f"{number:,}.5", decimal)]).shows(decimal)
+    assert ColumnSeparators.of([written(f"{number:,}", decimal)]).proves_decimal(decimal)
+    assert ColumnSeparators.of([written(f"{number:,}.5", decimal)]).proves_decimal(decimal)
 
 
 @given(st.lists(decimals), st.lists(decimals))
 def test_a_column_in_two_parts_shows_what_the_whole_shows(first, second):
-    assert Signs.of(first) | Signs.of(second) == Signs.of([*first, *second])
+    assert ColumnSeparators.of(first) | ColumnSeparators.of(second) == ColumnSeparators.of([*first, *second])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_column_in_two_parts_shows_what_the_whole_shows(first, second):
 )
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_most_columns_decide(columns, decimal, delimiter):
-    assert decimal_sign([Signs.of(cells) for cells in columns], delimiter) == decimal
+    assert decimal_sign([ColumnSeparators.of(cells) for cells in columns], delimiter) == decimal
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_most_columns_decide(columns, decimal, delimiter):
     ],
 )
 def test_a_point_is_in_doubt_where_commas_are(columns, expected):
-    signs = [Signs.of(cells) for cells in columns]
-    assert is_undecided(signs, decimal_sign(signs, "\t"), "\t") is expected
+    signs = [ColumnSeparators.of(cells) for cells in columns]
+    assert has_ambiguous_sign(signs, decimal_sign(signs, "\t"), "\t") is expected
 
 
 def test_where_columns_balance_a_semicolon_speaks_for_the_comma():
-    columns = [Signs.of(["1,5"]), Signs.of(["2.5"])]
+    columns = [ColumnSeparators.of(["1,5"]), ColumnSeparators.of(["2.5"])]
     assert (decimal_sign(columns, ";"), decimal_sign(columns, "\t")) == (",", ".")

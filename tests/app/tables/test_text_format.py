@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from equipoise.app.tables.dialect import Dialect, dialect_of, filled, reader_of
 from equipoise.app.tables.files import TableError
+from equipoise.app.tables.text_format import TextFormat, open_records, skip_blank, text_format_of
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def table(tmp_path):
 
 
 def records(path):
-    with reader_of(path) as reader:
+    with open_records(path) as reader:
         return list(reader)
 
 
@@ -29,7 +29,7 @@ def records(path):
 @pytest.mark.parametrize("name", ["cell.csv", "cell.tsv", "cell.txt"])
 def test_the_delimiter_is_recognised_whatever_the_suffix(table, delimiter, name):
     path = table(f"a [V]{delimiter}b\n1.5{delimiter}2\n3{delimiter}x\n", name)
-    assert dialect_of(path) == Dialect("utf-8-sig", delimiter, ".")
+    assert text_format_of(path) == TextFormat("utf-8-sig", delimiter, ".")
     assert records(path) == [["a [V]", "b"], ["1.5", "2"], ["3", "x"]]
 
 
@@ -61,16 +61,16 @@ def test_the_delimiter_is_recognised_whatever_the_suffix(table, delimiter, name)
     ],
 )
 def test_delimiter_and_decimal_sign_are_recognised_together(table, text, delimiter, decimal):
-    assert dialect_of(table(text)) == Dialect("utf-8-sig", delimiter, decimal)
+    assert text_format_of(table(text)) == TextFormat("utf-8-sig", delimiter, decimal)
 
 
 def test_a_decimal_comma_is_found_behind_any_number_of_whole_numbers(table):
-    assert dialect_of(table("a;b\n" + "1;2\n" * 5000 + "1,5;2\n")).decimal == ","
+    assert text_format_of(table("a;b\n" + "1;2\n" * 5000 + "1,5;2\n")).decimal == ","
 
 
 def test_numbers_that_may_be_decimals_or_thousands_are_looked_at_to_the_end(table):
-    assert dialect_of(table("a;b\n" + "1.926;2\n" * 300)).decimal == "."
-    assert dialect_of(table("a;b\n" + "1.926;2\n" * 300 + "947;2\n" * 300)).decimal == ","
+    assert text_format_of(table("a;b\n" + "1.926;2\n" * 300)).decimal == "."
+    assert text_format_of(table("a;b\n" + "1.926;2\n" * 300 + "947;2\n" * 300)).decimal == ","
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -80,7 +80,7 @@ def test_numbers_that_may_be_decimals_or_thousands_are_looked_at_to_the_end(tabl
 )
 def test_titles_above_the_header_are_passed_over(table, above, delimiter):
     text = f"{above}t;a;b\n1;2.5;3\n4;5.5;6\n".replace(";", delimiter)
-    assert list(filled(records(table(text)))) == [["t", "a", "b"], ["1", "2.5", "3"], ["4", "5.5", "6"]]
+    assert list(skip_blank(records(table(text)))) == [["t", "a", "b"], ["1", "2.5", "3"], ["4", "5.5", "6"]]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_names_and_values_above_the_header_are_refused(table, delimiter):
     with pytest.raises(
         TableError, match=r"name the columns, but got 2 names, 'Device:' and 'XY', for 5 columns\. Delete"
     ):
-        dialect_of(table(text))
+        text_format_of(table(text))
 
 
 def test_a_changed_file_is_looked_at_again(table):
-    assert dialect_of(table("a,b\n1,2\n")).delimiter == ","
-    assert dialect_of(table("a;b;c\n1;2;3\n")).delimiter == ";"
+    assert text_format_of(table("a,b\n1,2\n")).delimiter == ","
+    assert text_format_of(table("a;b;c\n1;2;3\n")).delimiter == ";"
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_quoted_cells_are_read_as_the_standard_library_writes_them(table, tmp_pa
 @pytest.mark.parametrize("content", ["", "\n\n  \n", b"\xef\xbb\xbf", ";;\n;;\n", '"",""\n'])
 def test_an_empty_file_is_refused_by_name(table, content):
     with pytest.raises(TableError, match=r"'cell\.csv' must begin with a line of column names, but got an empty file"):
-        dialect_of(table(content))
+        text_format_of(table(content))
 
 
 def test_binary_data_are_refused(table):
     with pytest.raises(TableError, match=r"'cell\.csv' must be a text table, but got binary data"):
-        dialect_of(table(b"PK\x03\x04\x00\x00\x08\x00"))
+        text_format_of(table(b"PK\x03\x04\x00\x00\x08\x00"))
 
 
 @pytest.mark.parametrize("text", ['a,b\n1,2\n"x"y,3\n', 'a,b\n1,2\n3,"x\n'])
@@ -175,4 +175,4 @@ def test_a_cell_that_is_too_long_is_told_with_its_line(table):
 @pytest.mark.parametrize("name", ["cell.csv.gz", "cell.csv.bz2", "cell.csv.xz", "cell.csv.zip"])
 def test_a_file_that_is_not_packed_as_it_says_is_named(table, name):
     with pytest.raises(TableError, match=rf"'{name}' must be readable to its end, but got: .*Is it damaged"):
-        dialect_of(table("a,b\n1,2\n", name))
+        text_format_of(table("a,b\n1,2\n", name))

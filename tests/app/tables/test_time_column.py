@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from equipoise.app.tables import Clock, TableError
+from equipoise.app.tables import TableError, TimeColumn
 
 
 def pieces(*texts):
@@ -17,8 +17,8 @@ def pieces(*texts):
 
 
 def read(*texts):
-    clock = Clock("t", "plant.csv")
-    return [clock.read(piece) for piece in pieces(*texts)]
+    time_column = TimeColumn("t", "plant.csv")
+    return [time_column.read(piece) for piece in pieces(*texts)]
 
 
 def complaint(*texts):
@@ -50,7 +50,7 @@ def test_dates_are_read_in_utc(cells):
 def test_dates_of_a_parquet_table_are_taken_as_they_are():
     stored = pd.date_range("2026-03-01 08:30", periods=3, freq="h")
     for column in (pd.Series(stored), pd.Series(stored).astype("timestamp[us][pyarrow]"), pd.Series(stored.date)):
-        times = Clock("t", "plant.parquet").read(pd.DataFrame({"t": column}))
+        times = TimeColumn("t", "plant.parquet").read(pd.DataFrame({"t": column}))
         assert times.dtype == "datetime64[ns]"
         assert str(times[0]).startswith("2026-03-01T")
 
@@ -86,7 +86,7 @@ def test_dates_that_nanoseconds_cannot_hold_are_refused(cell):
 def test_dates_of_a_parquet_table_that_nanoseconds_cannot_hold_are_refused():
     column = pd.Series(np.array(["2026-01-01", "2900-01-01"], "datetime64[us]"))
     with pytest.raises(TableError, match=r"from 1678 to 2261, but got '2900-01-01.*' in row 2"):
-        Clock("t", "plant.parquet").read(pd.DataFrame({"t": column}))
+        TimeColumn("t", "plant.parquet").read(pd.DataFrame({"t": column}))
 
 
 def test_numbers_go_on_as_numbers():

@@ -1,17 +1,19 @@
-"""The report on a fitted model: what was learned, in words, tables and pictures, from its findings."""
+"""The report on a fitted model: its findings as a page of text, tables and figures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from equipoise.app.report import balance_figures, output_figures, sentences
-from equipoise.app.report.closure import DATA, DRAWS
-from equipoise.app.report.confidence import Trust
-from equipoise.app.report.evidence import Findings
-from equipoise.app.report.page import Lines, Listing, Page, Section, Table, number, plus_minus, rows_in_words, with_unit
-from equipoise.app.report.sentences import LEVEL, calibrated
+from equipoise.app.report.balance_figures import LEAST_SHARE
+from equipoise.app.report.balance_residuals import DATA, DRAWS
+from equipoise.app.report.formatting import LineNumbers, counted, number, percent, plus_minus, row_labels, with_unit
+from equipoise.app.report.model_findings import Findings
+from equipoise.app.report.page import Listing, Page, Section, Table
+from equipoise.app.report.sentences import LEVEL, calibration_verdict
+from equipoise.app.report.tolerances import BalanceTolerance
 
 TABLE_LEVELS = (0.5, 0.8, 0.9, 0.95)
-SHOWN_INPUTS = 12
+SHOWN_INPUTS = 12  # columns of inputs in the table of worst rows
 CITATION = """\
 @software{{equipoise,
   author  = {{{{The Equipoise authors}}}},
@@ -33,24 +35,34 @@ def report(
     job: str | None = None,
     commands: Sequence[str] = (),
     notes: Mapping[str, Any] | None = None,
-    lines: Lines | None = None,
+    lines: LineNumbers | None = None,
 ) -> Page:
-    """The report, to be written by `equipoise.app.report.page.render`.
+    """Arrange the findings on a fitted model as a page, to be written by `render` or `markdown`.
 
     Args:
-        findings: From `findings`.
+        findings: The numbers, from the function `findings`.
         title: The heading.
         job: Text of the job file that the model was fitted with, if there was one.
-        commands: Command lines that make the model and the report again, in their order.
-        notes: More that is worth knowing to do it again, by name, such as the data's file.
-        lines: Where rows, counted from 0, stand in the data's file; they are counted from 1 if nobody knows.
+        commands: Command lines that reproduce the model and the report, in their order.
+        notes: Other facts needed for reproduction, by name, such as the data's file.
+        lines: Function from rows of the table, counted from 0, to their lines in the data's file; without it the report
+            refers to rows, counted from 1.
+    Returns: The page.
+    Example:
+        >>> import numpy as np
+        >>> import equipoise as eq
+        >>> x = np.linspace(-1, 1, 64)[:, None]
+        >>> model = eq.ConstrainedBNNRegressor(hidden=(8,), max_epochs=20, n_draws=8, random_state=0).fit(x, x**2)
+        >>> page = report(eq.report.findings(model, x, x**2), title="A parabola")
+        >>> page.sections[0].title
+        'Outputs at a glance'
     """
     f = findings
     parts = [_outputs(f), _predictions(f), _calibration(f)]
-    parts += [_closures(f), _trust(f)] if f.closures else []
+    parts += [_residuals(f), _tolerances(f)] if f.residuals else []
     parts += [_ledger(f)]
-    parts += [_purchases(f)] if f.closures else []
-    parts += [_worst(f, lines), _training(f), _again(f, job, commands, notes or {})]
+    parts += [_variance_reductions(f)] if f.residuals else []
+    parts += [_worst(f, lines), _training(f), _reproduction(f, job, commands, notes or {})]
     return Page(title, sentences.summary(f), parts)
 
 
@@ -58,15 +70,15 @@ def report(
 
 
 def _outputs(f: Findings) -> Section:
-    beside = sentences.has_baseline(f)
+    has_baseline = sentences.has_baseline(f)
     header = ["output", "values", "R²", "RMSE", "expected RMSE", "bias", "95 % coverage"]
-    header += ["R² without balances", "RMSE without balances"] if beside else []
+    header += ["R² without balances", "RMSE without balances"] if has_baseline else []
     rows = []
     for score, share in zip(f.scores, f.calibration.at(LEVEL), strict=True):
         sizes = [with_unit(value, score.unit) for value in (score.rmse, score.expected, score.bias)]
         row = [score.output, f"{score.n:,}", number(score.r2), *sizes, percent(share)]
-        other = [number(score.baseline_r2), with_unit(score.baseline_rmse, score.unit)]
-        rows.append(row + (other if beside else []))
+        baseline = [number(score.baseline_r2), with_unit(score.baseline_rmse, score.unit)]
+        rows.append(row + (baseline if has_baseline else []))
     caption = (
         "Errors of the predictive means against what was measured. The expected RMSE is what the model predicts for "
         "itself, sensor noise included; bias is the mean of predicted minus measured."
@@ -87,7 +99,7 @@ def _calibration(f: Findings) -> Section:
     header = ["output", "values", *(f"{100 * level:.0f} %" for level in TABLE_LEVELS), "95 % intervals"]
     shares = [f.calibration.at(level) for level in TABLE_LEVELS]
     rows = [
-        [name, f"{n:,}", *(percent(share[j]) for share in shares), calibrated(shares[-1][j], n)]
+        [name, f"{n:,}", *(percent(share[j]) for share in shares), calibration_verdict(shares[-1][j], n)]
         for j, (name, n) in enumerate(zip(f.outputs, f.calibration.n.tolist(), strict=True))
     ]
     caption = "Share of the measured values inside central intervals of each level; it should be the level."
@@ -107,17 +119,17 @@ def _calibration(f: Findings) -> Section:
 # --- Balances ---------------------------------------------------------------------------------------------------------
 
 
-def _closures(f: Findings) -> Section:
+def _residuals(f: Findings) -> Section:
     header = ["balance", "residual of", "95 % are no larger than", "root mean square", "mean", "95 % lie between"]
     rows = [
         [
-            closure.balance,
+            residuals.balance,
             kind,
-            *(with_unit(size, closure.unit) for size in (spread.most, spread.rms, spread.mean)),
-            f"{number(spread.lower)} and {number(spread.upper)}",
+            *(with_unit(size, residuals.unit) for size in (summary.most, summary.rms, summary.mean)),
+            f"{number(summary.lower)} and {number(summary.upper)}",
         ]
-        for closure in f.closures
-        for kind, spread in closure.residuals.items()
+        for residuals in f.residuals
+        for kind, summary in residuals.summaries.items()
     ]
     text = (
         "A residual is what a row leaves over when all terms of a balance are brought to one side: 0 where it holds. "
@@ -125,18 +137,18 @@ def _closures(f: Findings) -> Section:
         "balance; after it means and draws obey as far as the balance's tolerance lets them. Draws are whole rows of "
         "true values, so they show what the uncertainty as a whole does to a balance."
     )
-    note = f"Of {sentences.counted(f.n_decomposed, 'row')}; the model's residuals are of {DRAWS} posterior draws each."
+    note = f"Of {counted(f.n_decomposed, 'row')}; the model's residuals are of {DRAWS} posterior draws each."
     return Section(
         "Balances before and after",
         text,
         [Table("Residuals of each balance, in its own unit.", header, rows, (2, 3, 4, 5))],
-        balance_figures.closures(f),
+        balance_figures.residuals(f),
         [note],
-        [Listing("The balances", "\n".join(f"{closure.balance}: {closure.equation}" for closure in f.closures))],
+        [Listing("The balances", "\n".join(f"{residuals.balance}: {residuals.equation}" for residuals in f.residuals))],
     )
 
 
-def _trust(f: Findings) -> Section:
+def _tolerances(f: Findings) -> Section:
     header = [
         "balance",
         "tolerance √r",
@@ -147,10 +159,10 @@ def _trust(f: Findings) -> Section:
         "remarks",
     ]
     rows = []
-    for trust in f.trust:
-        interval = f"{number(trust.tol_std_lower)} to {number(trust.tol_std_upper)}" if trust.kind == "learned" else "–"
-        sizes = [with_unit(trust.tol_std, trust.unit), interval, with_unit(trust.noise_std, trust.unit)]
-        rows.append([trust.balance, *sizes, number(trust.kl), trust.verdict, _remarks(trust)])
+    for tolerance in f.tolerances:
+        interval = _interval(tolerance.kind, tolerance.tol_std_lower, tolerance.tol_std_upper)
+        sizes = [with_unit(tolerance.tol_std, tolerance.unit), interval, with_unit(tolerance.noise_std, tolerance.unit)]
+        rows.append([tolerance.balance, *sizes, number(tolerance.kl), tolerance.verdict, _remarks(tolerance)])
     caption = (
         "How far each balance may be missed, in its own unit; “with sensors” is the scatter of measured rows that "
         "tolerance and sensor noise explain together."
@@ -163,21 +175,25 @@ def _trust(f: Findings) -> Section:
     return Section("How far each balance can be trusted", text, tables, balance_figures.tolerances(f))
 
 
-def _remarks(trust: Trust) -> str:
-    offset = f"offset {plus_minus(trust.offset, trust.offset_std)} {trust.unit or ''}".strip()
-    return "; ".join(filter(None, [trust.note, offset if trust.offset_std > 0 else ""])) or "–"
+def _remarks(tolerance: BalanceTolerance) -> str:
+    offset = f"offset {plus_minus(tolerance.offset, tolerance.offset_std)} {tolerance.unit or ''}".strip()
+    return "; ".join(filter(None, [tolerance.note, offset if tolerance.offset_std > 0 else ""])) or "–"
 
 
 def _sensors(f: Findings) -> list[Table]:
-    """A table of the sensors' noise, if anything is known of it."""
+    """Make a table of the sensors' noise; no table if nothing is known about it."""
     if all(sensor.kind == "none" for sensor in f.sensors):
         return []
     rows = []
     for sensor in f.sensors:
-        interval = f"{number(sensor.lower)} to {number(sensor.upper)}" if sensor.kind == "learned" else "–"
+        interval = _interval(sensor.kind, sensor.lower, sensor.upper)
         rows.append([sensor.output, with_unit(sensor.std, sensor.unit), interval, sensor.kind])
     caption = "Standard deviation of the sensor behind each output."
     return [Table(caption, ["output", "sensor noise", "95 % interval", "how it is known"], rows, (1, 2))]
+
+
+def _interval(kind: str, lower: float, upper: float) -> str:
+    return f"{number(lower)} to {number(upper)}" if kind == "learned" else "–"
 
 
 # --- Uncertainty ------------------------------------------------------------------------------------------------------
@@ -198,18 +214,18 @@ def _ledger(f: Findings) -> Section:
         "moving the means adds, and by interaction: negative where balances undo disagreement."
     )
     caption = "Standard deviation of measured values, and terms of their variance in percent of those that add to it."
-    note = f"Averages over {sentences.counted(f.n_decomposed, 'row')}."
+    note = f"Averages over {counted(f.n_decomposed, 'row')}."
     table = Table(caption, header, rows, range(1, len(header)))
     return Section("Where the uncertainty comes from", text, [table], output_figures.ledgers(f), [note])
 
 
-def _purchases(f: Findings) -> Section:
+def _variance_reductions(f: Findings) -> Section:
     header = ["output", "before", "after", "variance taken away", "lost without"]
     rows = []
     for j, score in enumerate(f.scores):
         before, after = (with_unit(float(var[j]) ** 0.5, score.unit) for var in (f.before_var, f.true_var))
-        shares = dict(zip(f.balances, f.bought[:, j].tolist(), strict=True))
-        largest = [name for name in sorted(shares, key=lambda name: -shares[name])[:3] if shares[name] > 0.005]
+        shares = dict(zip(f.balances, f.lost_share[:, j].tolist(), strict=True))
+        largest = [name for name in sorted(shares, key=lambda name: -shares[name])[:3] if shares[name] > LEAST_SHARE]
         lost = ", ".join(f"{name} {percent(shares[name])}" for name in largest)
         rows.append([score.output, before, after, percent(1 - f.true_var[j] / f.before_var[j]), lost or "–"])
     caption = (
@@ -217,42 +233,44 @@ def _purchases(f: Findings) -> Section:
         "part of the variance before that would come back if this balance alone were left out."
     )
     text = (
-        f"{sentences.certainty(f)} Balances that say the same of an output share what they buy, and each alone can be "
-        "left out at little cost: the parts need not add up."
+        f"{sentences.variance_reduction(f)} Balances that say the same of an output share what they buy, and each "
+        "alone can be left out at little cost: the parts need not add up."
     )
     note = (
         "This compares one network before and after conditioning. Training reckons with the balances and leaves the "
         "network wider before, so it is not the gain over a network that was trained without them."
     )
     table = Table(caption, header, rows, (1, 2, 3))
-    return Section("Which balance bought how much certainty", text, [table], balance_figures.purchases(f), [note])
+    return Section(
+        "Which balance bought how much certainty", text, [table], balance_figures.variance_reductions(f), [note]
+    )
 
 
-# --- Rows, training, and doing it again -------------------------------------------------------------------------------
+# --- Rows, training, reproduction -------------------------------------------------------------------------------------
 
 
-def _worst(f: Findings, lines: Lines | None) -> Section:
+def _worst(f: Findings, lines: LineNumbers | None) -> Section:
     names = (f.inputs + f.known)[:SHOWN_INPUTS]
-    noun, counted, places = rows_in_words([outlier.row for outlier in f.outliers.worst], lines)
+    noun, how_counted, labels = row_labels([outlier.row for outlier in f.outliers.worst], lines)
     header = [noun, "output", "measured", "predicted", "deviation", *names]
     rows = [
         [
-            place,
+            row_label,
             outlier.output,
             with_unit(outlier.measured, outlier.unit, 4),
             plus_minus(outlier.predicted, outlier.std),
             f"{number(outlier.z, 2)} sd",
             *(number(value, 4) for value in outlier.x[:SHOWN_INPUTS]),
         ]
-        for place, outlier in zip(places, f.outliers.worst, strict=True)
+        for row_label, outlier in zip(labels, f.outliers.worst, strict=True)
     ]
     caption = (
-        f"Rows with the largest deviation, {counted}; the deviation is measured minus predicted "
+        f"Rows with the largest deviation, {how_counted}; the deviation is measured minus predicted "
         "in predicted standard deviations."
     )
     hidden = len(f.inputs + f.known) - len(names)
-    notes = [f"{sentences.counted(hidden, 'more input')} not shown."] if hidden > 0 else []
-    text = f"{sentences.far_values(f)} Look at these rows first: a sensor may have failed, or a case be missing."
+    notes = [f"{counted(hidden, 'more input')} not shown."] if hidden > 0 else []
+    text = f"{sentences.outliers(f)} Look at these rows first: a sensor may have failed, or a case be missing."
     table = Table(caption, header, rows, [j for j in range(len(header)) if j != 1])
     return Section("Worst rows", text, [table] if rows else [], notes=notes)
 
@@ -261,9 +279,9 @@ def _training(f: Findings) -> Section:
     return Section("Training", sentences.training(f), figures=output_figures.training(f))
 
 
-def _again(f: Findings, job: str | None, commands: Sequence[str], notes: Mapping[str, Any]) -> Section:
-    named = {"seed in use": f.seed, **notes, **f.versions}
-    facts = [[str(name), str(value)] for name, value in named.items()]
+def _reproduction(f: Findings, job: str | None, commands: Sequence[str], notes: Mapping[str, Any]) -> Section:
+    values = {"seed in use": f.seed, **notes, **f.versions}
+    facts = [[str(name), str(value)] for name, value in values.items()]
     settings = [[name, value] for name, value in f.settings.items()]
     text = (
         "The same table, settings, seed and versions give the same model. If you publish what is shown here, please "
@@ -271,19 +289,9 @@ def _again(f: Findings, job: str | None, commands: Sequence[str], notes: Mapping
     )
     tables = [Table("What it was made from, and with.", ["what", "which"], facts)]
     tables.append(Table("Settings of the model.", ["setting", "value"], settings))
-    described = bool(job and job.strip())
-    caption = f"To do it again{', with the job file below where it finds its table' * described}"
+    has_job = bool(job and job.strip())
+    caption = f"To do it again{', with the job file below where it finds its table' * has_job}"
     listings = [Listing(caption, "\n".join(commands))] if commands else []
-    listings += [Listing("The job file", job.strip("\n"))] if job and described else []
+    listings += [Listing("The job file", job.strip("\n"))] if job and has_job else []
     listings.append(Listing("To cite", CITATION.format(version=f.versions.get("equipoise", "unknown"))))
     return Section("How to cite and reproduce", text, tables, listings=listings)
-
-
-def percent(share: float) -> str:
-    """A share in percent.
-
-    Example:
-        >>> percent(0.9512), percent(float("nan"))
-        ('95.1 %', '–')
-    """
-    return f"{number(100 * share)} %" if share == share else "–"

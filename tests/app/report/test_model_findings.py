@@ -10,8 +10,8 @@ from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, on_one_worker,
 from sklearn.metrics import r2_score
 
 import equipoise as eq
-from equipoise.app.report import evidence, findings
-from equipoise.app.report.evidence import some_rows
+from equipoise.app.report import findings, model_findings
+from equipoise.app.report.model_findings import thinned_rows
 from equipoise.training.loop import History
 
 pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
@@ -28,7 +28,7 @@ def test_findings_say_what_they_are_of():
     assert f.settings["likelihood"] == "joint"
     assert f.history is balanced().history_
     assert {"Python", "equipoise", "torch"} <= set(f.versions)
-    assert (f.n_beyond, f.beyond) == (0, ())
+    assert (f.n_extrapolated, f.extrapolated_inputs) == (0, ())
 
 
 def test_rows_beyond_what_was_trained_on_are_counted():
@@ -36,7 +36,7 @@ def test_rows_beyond_what_was_trained_on_are_counted():
     X.loc[X.index[2:5], "z"] = 1e3
     X.loc[X.index[4:6], "x"] = -1e3
     f = findings(balanced(), X, Y)
-    assert (f.n_beyond, f.beyond) == (4, ("x", "z"))
+    assert (f.n_extrapolated, f.extrapolated_inputs) == (4, ("x", "z"))
     assert balanced().extrapolates(X).sum() == 4
 
 
@@ -52,10 +52,10 @@ def test_a_single_balance_buys_the_whole_reduction():
     X, Y = table()
     one = BALANCES.without("split")
     f = findings(eq.ConstrainedBNNRegressor(one, **SHORT).fit(X, Y), X, Y)
-    assert f.bought.shape == (1, 4)
-    assert f.bought[0] * f.before_var == pytest.approx(f.ledger["reduction"], abs=1e-12)
-    assert f.bought[0, 3] == 0  # “top” is not in it
-    assert f.bought[0, 2] > 0.05
+    assert f.lost_share.shape == (1, 4)
+    assert f.lost_share[0] * f.before_var == pytest.approx(f.ledger["reduction"], abs=1e-12)
+    assert f.lost_share[0, 3] == 0  # “top” is not in it
+    assert f.lost_share[0, 2] > 0.05
 
 
 def test_a_model_beside_is_scored_and_its_variance_kept():
@@ -74,14 +74,14 @@ def test_frames_of_any_kind_and_order_and_arrays_give_the_same():
     turned = findings(balanced(), pl.from_pandas(X[X.columns[::-1]]), pl.from_pandas(Y[Y.columns[::-1]]))
     assert turned.scores == usual.scores
     assert turned.outliers == usual.outliers
-    assert findings(balanced(), X, Y.to_numpy()).closures == usual.closures
+    assert findings(balanced(), X, Y.to_numpy()).residuals == usual.residuals
 
 
 def test_a_plain_model_of_one_output_has_findings():
     x = np.linspace(-1, 1, 20)
     model = eq.ConstrainedBNNRegressor(**SHORT).fit(x[:, None], x**2)
     f = findings(model, x[:, None], x**2)
-    assert (f.inputs, f.known, f.outputs, f.closures, f.trust) == (("x0",), (), ("y0",), (), ())
+    assert (f.inputs, f.known, f.outputs, f.residuals, f.tolerances) == (("x0",), (), ("y0",), (), ())
     assert f.scores[0].r2 == pytest.approx(r2_score(x**2, model.predict(x[:, None])))
     assert f.lost_without.shape == (0, 1)
 
@@ -104,24 +104,24 @@ def test_sensors_that_differed_by_training_row_are_taken_at_their_average():
 
 
 def test_large_tables_are_thinned_always_to_the_same_rows(monkeypatch):
-    monkeypatch.setattr(evidence, "SCORED_ROWS", 50)
-    monkeypatch.setattr(evidence, "DECOMPOSED_ROWS", 30)
+    monkeypatch.setattr(model_findings, "SCORED_ROWS", 50)
+    monkeypatch.setattr(model_findings, "DECOMPOSED_ROWS", 30)
     X, Y = table()
     f, again = (findings(balanced(), X, Y) for _ in range(2))
     assert (f.n_rows, f.n_scored, f.n_decomposed) == (120, 50, 30)
-    many, few = some_rows(120, 50), some_rows(120, 30)
+    many, few = thinned_rows(120, 50), thinned_rows(120, 30)
     y, mean = Y["a [kg/s]"].iloc[many], balanced().predict(X.iloc[many])["a [kg/s]"]
     assert f.scores[0].rmse == pytest.approx(np.sqrt(np.nanmean((y - mean) ** 2)))
     assert f.ledger["total"] == pytest.approx(
         balanced().predict_distribution(X.iloc[few]).measured().var.to_numpy().mean(0)
     )
-    assert (f.scores, f.outliers, f.closures) == (again.scores, again.outliers, again.closures)
+    assert (f.scores, f.outliers, f.residuals) == (again.scores, again.outliers, again.residuals)
 
 
 def test_worst_rows_are_counted_in_the_whole_table(monkeypatch):
-    monkeypatch.setattr(evidence, "SCORED_ROWS", 50)
+    monkeypatch.setattr(model_findings, "SCORED_ROWS", 50)
     X, Y = table()
-    chosen = some_rows(120, 50)
+    chosen = thinned_rows(120, 50)
     Y = Y.copy()
     Y.iloc[chosen[7], 1] = 1e6
     worst = findings(balanced(), X, Y).outliers.worst[0]
@@ -130,11 +130,11 @@ def test_worst_rows_are_counted_in_the_whole_table(monkeypatch):
 
 
 def test_some_rows_are_different_rows_in_order_spread_over_the_table():
-    rows = some_rows(1_000_000, 20_000)
+    rows = thinned_rows(1_000_000, 20_000)
     assert len(np.unique(rows)) == 20_000
     assert np.all(np.diff(rows) > 0)
     assert abs(rows.mean() / 1e6 - 0.5) < 0.02  # a standard error is 0.002
-    assert np.array_equal(rows, some_rows(1_000_000, 20_000))
+    assert np.array_equal(rows, thinned_rows(1_000_000, 20_000))
 
 
 def test_progress_is_shown_on_request_only(capsys):

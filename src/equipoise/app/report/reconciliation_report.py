@@ -1,4 +1,4 @@
-"""The report on a plant: what was measured and reconciled, in words, tables and pictures, from its logbook."""
+"""The report on a plant: its measured and reconciled values as a page of text, tables and figures."""
 
 from __future__ import annotations
 
@@ -7,18 +7,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from equipoise.app.report import charts
-from equipoise.app.report.page import (
-    Figure,
-    Lines,
-    Listing,
-    Page,
-    Section,
-    Table,
-    number,
-    plus_minus,
-    rows_in_words,
-    with_unit,
-)
+from equipoise.app.report.formatting import LineNumbers, number, plus_minus, row_labels, with_unit
+from equipoise.app.report.page import Figure, Listing, Page, Section, Table
 from equipoise.balances import quoted_list
 from equipoise.reconciliation import (
     Candidate,
@@ -34,29 +24,37 @@ from equipoise.reconciliation import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-DRAWN = 4  # sensors over time
+PLOTTED_SENSORS = 4  # whose adjustments are drawn over time
 
 
-def plant_page(
+def plant_report(
     log: Logbook,
     *,
     title: str,
     job: str | None = None,
     notes: Mapping[str, Any] | None = None,
-    lines: Lines | None = None,
+    lines: LineNumbers | None = None,
 ) -> Page:
-    """The report, to be written by `equipoise.app.report.page.render`.
+    """Arrange the results of a reconciliation as a page, to be written by `render` or `markdown`.
 
     Args:
-        log: What happened, from `Reconciliation.logbook`.
+        log: Adjustments, alarms and suspects over the rows of the table, from `Reconciliation.logbook`.
         title: The heading.
         job: Text of the job file, if there was one.
-        notes: More that is worth knowing to do it again, by name, such as the data's file.
-        lines: Where rows, counted from 0, stand in the data's file; they are counted from 1 if nobody knows.
+        notes: Other facts needed for reproduction, by name, such as the data's file.
+        lines: Function from rows of the table, counted from 0, to their lines in the data's file; without it the report
+            refers to rows, counted from 1.
+    Returns: The page.
+    Example:
+        >>> import equipoise as eq
+        >>> balance = eq.LinearConstraint.from_equations("feed = product", outputs=["feed", "product"])
+        >>> log = eq.reconcile([[5.0, 5.1], [5.2, 5.1]], 0.1, balance).logbook()
+        >>> [section.title for section in plant_report(log, title="A plant").sections]
+        ['Over time', 'Sensors', 'Balances', 'How to do it again']
     """
     parts = [_over_time(log), _variables(log), _balances(log)]
     parts += [_worst(log, lines)] if log.tally.worst.incidents else []
-    return Page(title, _lead(log), [*parts, _again(log, job, notes or {})])
+    return Page(title, _lead(log), [*parts, _reproduction(log, job, notes or {})])
 
 
 def _lead(log: Logbook) -> str:
@@ -79,7 +77,7 @@ def _over_time(log: Logbook) -> Section:
         "sensors explain. An adjustment is what reconciliation adds to a reading: around 0 for an honest sensor, "
         "around minus its bias, or part of it, for one that lies."
     )
-    run, names = log.tally.timeline.longest, drawing.most_suspect(log, DRAWN)
+    run, names = log.tally.timeline.longest, drawing.most_suspect(log, PLOTTED_SENSORS)
     notes = [f"Drawn are the extremes of every {run:,} rows: nothing that stands out is lost."] if run > 1 else []
     return Section(
         "Over time", text, figures=[_statistic(log), *(_adjustments(log, name) for name in names)], notes=notes
@@ -108,14 +106,14 @@ def _adjustments(log: Logbook, name: str) -> Figure:
     j = log.variables.index(name)
     low, high = log.tally.timeline.lowest[:, j], log.tally.timeline.highest[:, j]
     unit, mean = log.units[j], float(log.tally.adjustments.mean[j])
-    ends = f"from {with_unit(_least(low), unit)} to {with_unit(-_least(-high), unit)}"
+    ends = f"from {with_unit(_minimum(low), unit)} to {with_unit(-_minimum(-high), unit)}"
     caption = f"What reconciliation adds to the readings of “{name}”."
     alt = f"Adjustments of {name} over time, {ends}, on average {with_unit(mean, unit)}."
     return Figure(charts.svg(f"adjustments-{name}", 1.9, draw), caption, alt)
 
 
-def _least(values: Any) -> float:
-    """The least number, without NaN."""
+def _minimum(values: Any) -> float:
+    """Return the smallest value that is not NaN; infinity if there is none."""
     import numpy as np
 
     return float(np.fmin.reduce(values, initial=np.inf))
@@ -142,8 +140,8 @@ def _variables(log: Logbook) -> Section:
         half = [row["± before"], row["± after"]]
         values = [_with_half_width(row[c], h) for c, h in zip(("measured", "reconciled"), half, strict=True)]
         candidate = log.candidates[i]
-        told = [row["variable"], row["class"], f"{row['readings']:,}", *values, number(row["adjustment"])]
-        rows.append([*told, *_suspicion(log, row, candidate)])
+        cells = [row["variable"], row["class"], f"{row['readings']:,}", *values, number(row["adjustment"])]
+        rows.append([*cells, *_suspicion(log, row, candidate)])
         bold += [(i, 0)] if candidate in suspects else []
     caption = (
         "Means of measured values over their readings, of reconciled ones over all rows that determine them, in the "
@@ -199,7 +197,7 @@ def _balances(log: Logbook) -> Section:
 
 
 def _suspicion(log: Logbook, row: Any, candidate: Candidate) -> list[str]:
-    """Alarms, rows in which it is the suspect, its error there, and what could be meant instead."""
+    """Return the cells of a candidate for a gross error: alarms, rows as suspect, error there, and alternatives."""
     size = f"{plus_minus(row['error'], row['± error'])} {candidate.unit or ''}".strip() if row["suspect"] else "–"
     others = quoted_list(other.name for other in log.alike(candidate)) if row["suspect"] else ""
     return [f"{row['alarms']:,}", f"{row['suspect']:,}", size, others or "–"]
@@ -209,28 +207,28 @@ def _with_half_width(value: float, half: float) -> str:
     return f"{number(value, 4)} ± {number(half, 2)}" if half == half else number(value, 4)
 
 
-def _worst(log: Logbook, lines: Lines | None) -> Section:
+def _worst(log: Logbook, lines: LineNumbers | None) -> Section:
     incidents = log.tally.worst.incidents
-    noun, counted, places = rows_in_words([incident.row for incident in incidents], lines)
+    noun, how_counted, labels = row_labels([incident.row for incident in incidents], lines)
     header = [noun, "time", "statistic", "threshold", "suspect", "error"]
-    told = (_incident(incident, half_width(log.level)) for incident in incidents)
-    rows = [[place, *others] for place, others in zip(places, told, strict=True)]
-    caption = f"Rows that miss the threshold of the global test by most, {counted}; "
+    cells = (_incident(incident, half_width(log.level)) for incident in incidents)
+    rows = [[row_label, *others] for row_label, others in zip(labels, cells, strict=True)]
+    caption = f"Rows that miss the threshold of the global test by most, {how_counted}; "
     caption += f"errors ± half of their {100 * log.level:g} % interval."
     text = "The suspect explains such a row best if only one thing is wrong with it; look at its neighbours in time."
     return Section("Worst rows", text, [Table(caption, header, rows, (0, 2, 3))])
 
 
 def _incident(incident: Incident, factor: float) -> list[str]:
-    found = incident.suspect
-    unit = f" {found.unit}" if found and found.unit else ""
+    suspect = incident.suspect
+    unit = f" {suspect.unit}" if suspect and suspect.unit else ""
     when = "–" if incident.time is None else str(incident.time).replace("T", " ").removesuffix(".000000000")
-    error = f"{plus_minus(incident.size, factor * incident.size_std)}{unit}" if found else "–"
+    error = f"{plus_minus(incident.size, factor * incident.size_std)}{unit}" if suspect else "–"
     numbers = (number(value, 4) for value in (incident.statistic, incident.threshold))
-    return [when, *numbers, f"{found.kind} {found.name}" if found else "–", error]
+    return [when, *numbers, f"{suspect.kind} {suspect.name}" if suspect else "–", error]
 
 
-def _again(log: Logbook, job: str | None, notes: Mapping[str, Any]) -> Section:
+def _reproduction(log: Logbook, job: str | None, notes: Mapping[str, Any]) -> Section:
     facts = {**notes, "rows": f"{log.tally.rows:,}", "level": f"{log.level:g}", "equipoise": version("equipoise")}
     rows = [[str(name), str(value)] for name, value in facts.items()]
     text = "The same table and job file give the same numbers. Alarms are counted as if rows were independent."

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elements import Elements
-from handmade_findings import OUTPUTS, SHORT, balanced, made_up, on_one_worker, table, trust, without_balances
+from handmade_findings import OUTPUTS, SHORT, balanced, made_up, on_one_worker, table, tolerance, without_balances
 from PIL import Image
 from sklearn.metrics import r2_score
 
 import equipoise as eq
 from equipoise.app.report import charts, findings, number, render, report
-from equipoise.app.report.page import SPACE
+from equipoise.app.report.formatting import SPACE
 
 pytestmark = [pytest.mark.usefixtures("long_training"), on_one_worker]
 LARGEST = 2_000_000  # bytes
@@ -241,7 +241,7 @@ def undrawn(monkeypatch):
 
 @pytest.mark.usefixtures("undrawn")
 def test_remarks_tell_the_learned_offset():
-    page = report(made_up(("a",), trust=(trust(offset=0.5, offset_std=0.1, note="biased"),)), title="x")
+    page = report(made_up(("a",), tolerances=(tolerance(offset=0.5, offset_std=0.1, note="biased"),)), title="x")
     (section,) = [section for section in page.sections if section.title == SECTIONS[4]]
     assert section.tables[0].rows[0][-1] == "biased; offset 0.50 ± 0.10 kg/s"
 
