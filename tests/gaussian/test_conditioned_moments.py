@@ -71,7 +71,7 @@ def gradients(c: ConditionedGaussian, parts: Parts, wanted=("mean", "var")) -> P
 
 
 def has_closed_form(c: ConditionedGaussian) -> bool:
-    return "_Moments" in c.mean.grad_fn.name() and "_Moments" in c.var.grad_fn.name()
+    return all("_ConditionedMoments" in moment.grad_fn.name() for moment in (c.mean, c.var))
 
 
 def assert_as_defined(c: UpdatedGaussian, parts: Parts, wanted=("mean", "var")):
