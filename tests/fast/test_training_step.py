@@ -15,6 +15,6 @@ def test_rows_have_the_noise_that_they_have_in_operators_of_torch(total, first, 
     parts = whole.split([total * width for width in widths])
     expected = [part.view(total, -1)[first : first + n].flatten() for part in parts]
     (key,) = random_keys(1, torch.Generator().manual_seed(3))
-    found = np.empty(n * sum(widths), np.float32)
-    fill_noise(key, (total, first), n, np.array(widths), found)
-    np.testing.assert_array_equal(found, torch.cat(expected))
+    noise = np.empty(n * sum(widths), np.float32)
+    fill_noise(key, (total, first), n, np.array(widths), noise)
+    np.testing.assert_array_equal(noise, torch.cat(expected))
