@@ -122,7 +122,9 @@ def _pull_sensor_var(omega, sensor, heads, known_w, grad_w, grad_heads):
                 grad_w[i, j] *= heads[2, i, j]
 
 
-def _density(balances, paper, mean, var, target, tol_var, y, w, grad_mean, grad_var, grad_tol, grad_w):
+def _density(
+    balances, paper, mean, var, target, tol_var, y, w, grad_mean, grad_var, grad_tol, grad_w
+) -> tuple[float, float]:
     """Compute the mean of `−log p(y)` and its gradients, for compiled code only.
 
     Args:
