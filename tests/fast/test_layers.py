@@ -54,8 +54,10 @@ def test_units_and_gradients_are_those_of_autograd(sizes, activation, n):
     loc, log_std, x, noise = map(torch.tensor, parts)
     expected = forward_by_torch(sizes, activation, loc.requires_grad_(), log_std.requires_grad_(), x, noise).flatten()
     np.testing.assert_allclose(units, expected.detach(), rtol=1e-12, atol=1e-13)
-    for found, naive in zip(gradients, torch.autograd.grad(expected, (loc, log_std), torch.tensor(grad)), strict=True):
-        np.testing.assert_allclose(found, naive, rtol=1e-10, atol=1e-11)
+    for gradient, naive in zip(
+        gradients, torch.autograd.grad(expected, (loc, log_std), torch.tensor(grad)), strict=True
+    ):
+        np.testing.assert_allclose(gradient, naive, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("activation", layers.ACTIVATIONS)
@@ -97,10 +99,10 @@ def test_the_divergence_is_that_of_torch():
         torch.distributions.Normal(*torch.tensor([0.0, 0.7], dtype=torch.float64)),
     )
     expected = torch.autograd.grad(0.3 * torch.distributions.kl_divergence(q, p).sum(), (loc, log_std))
-    found = np.full(7, 2.0), np.full(7, 3.0)
-    layers.add_divergence(*found, loc.detach().numpy(), log_std.detach().numpy(), 0.3, 0.7**-2)
-    np.testing.assert_allclose(found[0] - 2.0, expected[0], rtol=1e-12)
-    np.testing.assert_allclose(found[1] - 3.0, expected[1], rtol=1e-12)
+    added = np.full(7, 2.0), np.full(7, 3.0)
+    layers.add_divergence(*added, loc.detach().numpy(), log_std.detach().numpy(), 0.3, 0.7**-2)
+    np.testing.assert_allclose(added[0] - 2.0, expected[0], rtol=1e-12)
+    np.testing.assert_allclose(added[1] - 3.0, expected[1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("activation", layers.ACTIVATIONS)

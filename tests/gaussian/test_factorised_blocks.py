@@ -38,8 +38,8 @@ def test_the_gradients_of_the_inverse_are_those_of_differences():
 
     def results(S):
         symmetric = 0.5 * (S + S.mT)  # differences of one element must not leave the symmetric matrices
-        found = invert_blocks(symmetric)
-        return found.inverse, found.log_dets
+        inverted = invert_blocks(symmetric)
+        return inverted.inverse, inverted.log_dets
 
     assert torch.autograd.gradcheck(results, [S])
     assert torch.autograd.gradgradcheck(results, [S])
@@ -72,17 +72,17 @@ def test_what_is_inverted_keeps_eleven_digits(gap):
     np.testing.assert_allclose(invert_blocks(formed(B, v, r)).inverse[0, 0], exact, rtol=1e-11)
 
 
-def test_one_exhausted_block_sends_all_the_other_way():
+def test_one_block_without_uncertainty_leaves_all_blocks_to_the_triangular_factor():
     B, v, r = problem()
     v[2], r[2] = 0.0, 0.0
     assert invert_blocks(formed(B, v, r)) is None
-    found = factorise_blocks(B, v, r).solve(torch.ones(5, 1, 3, dtype=torch.float64))
-    assert torch.isfinite(found).all()
-    np.testing.assert_allclose(found[2], 0.0, atol=1e-50)
+    solved = factorise_blocks(B, v, r).solve(torch.ones(5, 1, 3, dtype=torch.float64))
+    assert torch.isfinite(solved).all()
+    np.testing.assert_allclose(solved[2], 0.0, atol=1e-50)
 
 
 @pytest.mark.parametrize("power", [-150, 150])
-def test_units_do_not_decide_which_way_is_taken(power):
+def test_units_do_not_decide_how_blocks_are_factorised(power):
     B, v, r = problem()
     c = torch.tensor([2.0**power, 1.0, 1.0], dtype=torch.float64)
     plain, scaled = invert_blocks(formed(B, v, r)), invert_blocks(formed(B * c[:, None], v, r * c**2))

@@ -50,7 +50,7 @@ class DiagonalGaussian:
         return self.mean + self.var.sqrt() * _standard_normal(shape, self.mean, generator)
 
     def log_prob(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "..."]:
-        """Compute the joint log density of `y`, the sum over its outputs."""
+        """Compute the joint log density of `y`, shape `(..., n_y)`: the sum over its outputs, shape `(...)`."""
         return normal_log_prob(y, self.mean, self.var).sum(-1)
 
 
@@ -121,7 +121,13 @@ class ConditionedGaussian:
         return share - (share.detach() - 1.0).clamp_min(0.0)
 
     def gain(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
-        """Multiply balance residuals, shape `(..., m)`, by the gain `K = diag(v) Bᵀ S⁻¹` (C2)."""
+        """Multiply balance residuals by the gain, `K = diag(v) Bᵀ S⁻¹` (C2).
+
+        Args:
+            balance: Residuals, shape `(..., m)`.
+        Returns:
+            Corrections of the outputs, hidden variables included, shape `(..., n_y)`.
+        """
         return self.prior.var * self.operator.adjoint(self.factor.solve(balance))
 
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:

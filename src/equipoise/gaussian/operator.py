@@ -67,10 +67,10 @@ class BalanceOperator:
 
         ::
 
-            rows[row_start[b] : row_start[b + 1]]            balances of block b
-            columns[column_start[b] : column_start[b + 1]]   outputs of block b
-            local[entry_start[c] : entry_start[c + 1]]       balances of output columns[c], counted within the block
-            coefficients[entry_start[c] : entry_start[c + 1]]   its coefficients in them
+            rows[row_start[b] : row_start[b + 1]]                balances of block b
+            columns[column_start[b] : column_start[b + 1]]       outputs of block b
+            local[entry_start[c] : entry_start[c + 1]]           balances of output columns[c], counted within the block
+            coefficients[entry_start[c] : entry_start[c + 1]]    its coefficients in them
 
         Returns:
             `row_start, rows, column_start, columns, entry_start, local, coefficients`.
@@ -244,6 +244,7 @@ class BlockFactor:
 
 
 Factor = DiagonalFactor | BlockFactor
+"""A factorised `S = B diag(v) Bᵀ + diag(r)` (C1), made by `BalanceOperator.factor`."""
 
 
 def _adjoint_diag(group: BlockGroup, part: FactorisedBlocks) -> Tensor:

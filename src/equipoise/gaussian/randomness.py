@@ -88,7 +88,17 @@ def flat_antithetic_normals(
 
 
 def random_keys(n: int, generator: torch.Generator | None = None) -> list[int]:
-    """Draw keys of 63 random bits, from which counter-based generators compute their numbers."""
+    """Draw keys of 63 random bits, from which a counter-based generator computes its numbers.
+
+    Args:
+        n: Number of keys.
+        generator: Source of random numbers; torch's default by default.
+
+    Example:
+        >>> keys = random_keys(2, torch.Generator().manual_seed(0))
+        >>> [0 <= key < 2**63 for key in keys]
+        [True, True]
+    """
     return torch.empty(n, dtype=torch.int64, device="cpu").random_(generator=generator).tolist()
 
 

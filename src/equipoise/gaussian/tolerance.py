@@ -106,11 +106,18 @@ class LogNormalVariance(nn.Module):
         return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
 
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... k"]:
-        """Draw variances from the posterior, shape `(*shape, k)`, differentiable with respect to its parameters."""
+        """Draw variances from the posterior, differentiable with respect to its parameters.
+
+        Args:
+            shape: Leading shape of the draws.
+            generator: Source of random numbers; torch's default by default.
+        Returns:
+            Variances, shape `(*shape, k)`.
+        """
         return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
-        """Draw variances for each row of a batch, shape `(n, k)`, with antithetic noise."""
+        """Draw variances for each of `n` rows of a batch, shape `(n, k)`, with antithetic noise."""
         return self.at(self.loc + self.std * _antithetic_like(self.loc, n, generator))
 
     @torch.no_grad()
@@ -185,11 +192,18 @@ class GaussianOffset(nn.Module):
         return self.log_std.exp()
 
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... m"]:
-        """Draw offsets from the posterior, shape `(*shape, m)`, differentiable with respect to its parameters."""
+        """Draw offsets from the posterior, differentiable with respect to its parameters.
+
+        Args:
+            shape: Leading shape of the draws.
+            generator: Source of random numbers; torch's default by default.
+        Returns:
+            Offsets in units of `c_k`, shape `(*shape, m)`.
+        """
         return self.at(_noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n m"]:
-        """Draw offsets for each row of a batch, shape `(n, m)`, with antithetic noise."""
+        """Draw offsets for each of `n` rows of a batch, shape `(n, m)`, with antithetic noise."""
         return self.at(_antithetic_like(self.loc, n, generator))
 
     @torch.no_grad()
@@ -288,7 +302,7 @@ def _normalise(entry, name: str) -> TolerancePrior | float:
 
 
 def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
-    """Compute mean and standard deviation of the log-normal variable `exp(N(mu, std²))` (K4).
+    """Compute mean and standard deviation of the log-normal variable `exp(ρ)`, `ρ ~ N(mu, std²)` (K4).
 
     Example:
         >>> mean, std = log_normal_moments(0.0, 1.0)
