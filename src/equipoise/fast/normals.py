@@ -103,8 +103,8 @@ def fill_noise(key, batch, n, widths, noise):
     """Fill arrays with antithetic standard normal numbers for consecutive rows of a batch.
 
     Numbers of the batch's second half are the negatives of its first half; each row gets the numbers that it has if the
-    whole batch is filled. `equipoise.gaussian.flat_antithetic_normals` calls this loop; where loops are not compiled, it
-    takes other numbers, with the same antithetic pairs, from torch's generator.
+    whole batch is filled. `equipoise.gaussian.flat_antithetic_normals` calls this loop; where loops are not compiled,
+    it takes other numbers, with the same antithetic pairs, from torch's generator.
 
     Args:
         key: 63 random bits.
