@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from numba.core.registry import cpu_target
 
 import equipoise.fast
 from equipoise.fast import compilation
@@ -88,7 +88,13 @@ def test_dividing_by_zero_is_infinite_as_in_numpy():
     assert inverse(0.0) == np.inf
 
 
-@pytest.mark.skipif(not llvm.get_host_cpu_features().get("fma"), reason="this processor has no such instruction")
+def has_fused_multiply_add() -> bool:
+    """Whether numba compiles for a processor that has it: this one, or one with fewer instructions that it pretends."""
+    *_, features = cpu_target.target_context.codegen().magic_tuple()
+    return "+fma" in features.split(",")
+
+
+@pytest.mark.skipif(not has_fused_multiply_add(), reason="the processor has no such instruction")
 def test_a_product_and_a_sum_are_rounded_once():
     """The error of a product is what is left when the product is taken away."""
 

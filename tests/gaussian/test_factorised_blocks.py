@@ -64,12 +64,14 @@ def test_only_well_conditioned_blocks_are_inverted(gap, inverted):
 
 
 @pytest.mark.parametrize("gap", [1e-1, 1e-2, 2e-2])
-def test_what_is_inverted_keeps_eleven_digits(gap):
+def test_what_is_inverted_keeps_the_digits_that_its_condition_leaves(gap):
     B, v, r = nearly_dependent(gap)
     with mpmath.workdps(50):
         S = mpmath.matrix(B[0].tolist()) * mpmath.matrix(B[0].tolist()).T
         exact = np.array((S**-1).tolist(), dtype=float)
-    np.testing.assert_allclose(invert_blocks(formed(B, v, r)).inverse[0, 0], exact, rtol=1e-11)
+    condition = np.linalg.cond(np.array(S.tolist(), dtype=float))  # 800 to 80,000
+    rtol = 16 * condition * np.finfo(float).eps  # elimination in two dimensions, and what forms S
+    np.testing.assert_allclose(invert_blocks(formed(B, v, r)).inverse[0, 0], exact, rtol=rtol)
 
 
 def test_one_block_without_uncertainty_leaves_all_blocks_to_the_triangular_factor():
