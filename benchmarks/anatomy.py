@@ -16,7 +16,7 @@ from benchmarks.anatomy_table import ELEMENTWISE, KINDS, Anatomy, kind_of
 from benchmarks.timing import laps, repeated
 from equipoise.data.rows import Rows
 from equipoise.data.scaling import Standardizer
-from equipoise.fast.products import multiply
+from equipoise.fast.matrix_products import multiply
 from equipoise.fast.training_step import fill_noise
 from equipoise.network.likelihood import joint
 from equipoise.network.model import ConstrainedBNN

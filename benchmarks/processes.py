@@ -54,7 +54,7 @@ def _member(rank: int, size: int, port: int, batch: int, told) -> None:
     torch.set_num_threads(1)
     from benchmarks import cell
     from equipoise.data.scaling import Standardizer
-    from equipoise.gaussian.randomness import paired_normal
+    from equipoise.gaussian.randomness import antithetic_normal
     from equipoise.network.likelihood import joint
     from equipoise.training.distributed import joined
     from equipoise.training.loop import _Run
@@ -70,7 +70,7 @@ def _member(rank: int, size: int, port: int, batch: int, told) -> None:
         generator, index = run._generator(0), torch.arange(batch)
         width, n = sum(run.model.network.sizes[1:]), STEPS[batch]
         step = _shortest(lambda: run._step(index, 0.5, generator), n)
-        noise = _shortest(lambda: paired_normal((batch, width), generator), n)
+        noise = _shortest(lambda: antithetic_normal((batch, width), generator), n)
         reduce = _shortest(lambda: group.sum_gradients(run._trained, torch.zeros(())), n)
         if rank == 0:
             told.put((step[0], noise[0], reduce[1], step[1]))

@@ -48,8 +48,6 @@ TO_DO = (
     "src/equipoise/errors.py",
     "src/equipoise/estimator.py",
     "src/equipoise/export.py",
-    "src/equipoise/fast/",
-    "src/equipoise/gaussian/",
     "src/equipoise/network/",
     "src/equipoise/prediction/",
     "src/equipoise/reconciliation/",

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from numba import njit
 
-from equipoise.fast import block_inverse as inversion
+from equipoise.fast import block_inverse
 
 
 @njit
 def inverted(S):
     k, log_det = S.shape[0], np.empty(8)
-    largest = inversion.invert(S, k, np.empty((k, 8)), log_det)
+    largest = block_inverse.invert(S, k, np.empty((k, 8)), log_det)
     return largest, log_det
 
 
@@ -27,16 +27,16 @@ def test_inverses_and_determinants_keep_eleven_digits(k):
     S = matrices(k, spread=2.0)
     lower = S * np.tril(np.ones((k, k)))[:, :, None]  # the upper half is not looked at
     lower += np.nan_to_num(np.triu(np.full((k, k), np.inf), 1), posinf=7.0)[:, :, None]
-    found = lower.copy()
-    largest, log_det = inverted(found)
+    inverses = lower.copy()
+    largest, log_det = inverted(inverses)
     with mpmath.workdps(50):
         for e in range(8):
             exact = mpmath.matrix(S[:, :, e].tolist())
             inverse = np.array((exact**-1).tolist(), dtype=float)
             size = np.sqrt(np.outer(np.diag(inverse), np.diag(inverse)))
-            assert (abs(found[:, :, e] - inverse) <= 1e-11 * size).all()
+            assert (abs(inverses[:, :, e] - inverse) <= 1e-11 * size).all()
             assert log_det[e] == pytest.approx(float(mpmath.log(mpmath.det(exact))), rel=1e-11, abs=1e-11)
-    scaled = np.einsum("iie,iie->ie", S, found)
+    scaled = np.einsum("iie,iie->ie", S, inverses)
     assert largest == pytest.approx(scaled.max(), rel=1e-9)
 
 

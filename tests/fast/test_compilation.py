@@ -1,4 +1,4 @@
-"""How loops are compiled, and what becomes of compiled code that is kept."""
+"""Compilation of loops, and the cache of compiled code."""
 
 import os
 import resource
@@ -16,19 +16,19 @@ from equipoise.fast import compilation
 
 SCRIPT = """
 import numpy as np
-from equipoise.fast.compilation import told
+from equipoise.fast.compilation import notify_on_compilation
 from equipoise.fast.layers import add_divergence
 parts, seen = [np.ones(3) for _ in range(4)], []
-with told(lambda: seen.append(1)):
+with notify_on_compilation(lambda: seen.append(1)):
     add_divergence(*parts, 0.5, 2.0)
 print(parts[0][0], parts[1][0], len(seen))
 """
-RESULT = ["2.0", f"{0.5 + np.exp(2.0)}"]  # of_loc + ½ · 2 · 1, of_log_std + e² − ½
+RESULT = ["2.0", f"{0.5 + np.exp(2.0)}"]  # grad_loc + ½ · 2 · 1, grad_log_std + e² − ½
 
 
 @pytest.fixture
 def package(tmp_path):
-    """A copy of the loops alone, which can be changed."""
+    """Copy the loops alone, so that a test can change them."""
     copy = tmp_path / "source" / "equipoise" / "fast"
     shutil.copytree(Path(equipoise.fast.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy.parent / "__init__.py").write_text("")
@@ -36,7 +36,7 @@ def package(tmp_path):
 
 
 def run(package, limit=None, **environment):
-    """What the script prints: two numbers, and how often something was compiled."""
+    """Run the script; return the number it prints, and how often a loop was compiled."""
     environment = os.environ | {"PYTHONPATH": str(package.parents[1])} | environment
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],

@@ -40,9 +40,9 @@ def arguments(name: str, dtype) -> np.ndarray:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_results_are_off_by_at_most_two_units_in_the_last_place(name, dtype):
     x = arguments(name, dtype)
-    found = FUNCTIONS[name](x)
+    values = FUNCTIONS[name](x)
     with mpmath.workdps(50):
-        for value, got in zip(x.tolist(), found.tolist(), strict=True):
+        for value, got in zip(x.tolist(), values.tolist(), strict=True):
             exact = getattr(mpmath, name)(mpmath.mpf(value))
             unit = float(np.spacing(dtype(abs(float(exact)))))
             assert abs(mpmath.mpf(got) - exact) <= 2 * unit, f"{name}({value}) = {got}"

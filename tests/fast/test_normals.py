@@ -24,7 +24,7 @@ def bits(key0, key1, counter0, counter1):
 
 def filled(key: int, n_half: int, stream: int = 0, n: int | None = None) -> np.ndarray:
     out = np.full(2 * n_half if n is None else n, np.nan, np.float32)
-    normals.fill_paired(key, stream, out, n_half)
+    normals.fill_antithetic(key, stream, out, n_half)
     return out
 
 

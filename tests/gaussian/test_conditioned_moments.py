@@ -41,7 +41,7 @@ Parts = list[torch.Tensor]
 
 
 def numbers(pattern, batches=BATCHES["rows"], *, exact=False, seed=0) -> tuple[torch.Tensor, Parts]:
-    """`B` with the given zeros, and what is conditioned on it."""
+    """Return `B` with the zeros of the pattern, and mean, var, target and tol_var."""
     rng = np.random.default_rng(seed)
     m, n = np.shape(pattern)
     B = np.array(pattern) * rng.uniform(0.5, 2.0, (m, n)) * rng.choice([-1, 1], (m, n))
@@ -56,7 +56,7 @@ def updated(B, parts: Parts) -> UpdatedGaussian:
 
 
 def defined(c: UpdatedGaussian) -> ConditionedGaussian:
-    """The same by the definition, differentiated by autograd."""
+    """Return the Gaussian by its definition, differentiated by autograd."""
     return ConditionedGaussian(*(getattr(c, field.name) for field in fields(ConditionedGaussian)))
 
 
@@ -64,21 +64,21 @@ def weights(value: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.randn(value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(seed))
 
 
-def gradients(c: ConditionedGaussian, parts: Parts, wanted=("mean", "var")) -> Parts:
-    """Of a weighted sum of what is wanted."""
-    total = sum((getattr(c, name) * weights(getattr(c, name), seed)).sum() for seed, name in enumerate(wanted))
+def gradients(c: ConditionedGaussian, parts: Parts, names=("mean", "var")) -> Parts:
+    """Return the gradients of a weighted sum of the named results with respect to the parts."""
+    total = sum((getattr(c, name) * weights(getattr(c, name), seed)).sum() for seed, name in enumerate(names))
     return list(torch.autograd.grad(total, parts, retain_graph=True, materialize_grads=True))
 
 
 def has_closed_form(c: ConditionedGaussian) -> bool:
-    return "_Moments" in c.mean.grad_fn.name() and "_Moments" in c.var.grad_fn.name()
+    return all("_ConditionedMoments" in moment.grad_fn.name() for moment in (c.mean, c.var))
 
 
-def assert_as_defined(c: UpdatedGaussian, parts: Parts, wanted=("mean", "var")):
-    """To 1e-12 of the largest value of each kind."""
+def assert_as_defined(c: UpdatedGaussian, parts: Parts, names=("mean", "var")):
+    """Compare results and gradients with the definition, to 1e-12 of the largest value of each."""
     plain = defined(c)
-    pairs = [(getattr(c, name), getattr(plain, name)) for name in wanted]
-    for got, expected in [*pairs, *zip(gradients(c, parts, wanted), gradients(plain, parts, wanted), strict=True)]:
+    pairs = [(getattr(c, name), getattr(plain, name)) for name in names]
+    for got, expected in [*pairs, *zip(gradients(c, parts, names), gradients(plain, parts, names), strict=True)]:
         torch.testing.assert_close(got, expected, rtol=0.0, atol=1e-12 * float(expected.detach().abs().max() + 1e-3))
 
 
@@ -96,25 +96,25 @@ def test_values_and_gradients_are_those_of_the_definition(pattern, batches):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
-@pytest.mark.parametrize("wanted", ["mean", "var"])
-def test_mean_or_variance_alone_may_be_differentiated(pattern, wanted):
+@pytest.mark.parametrize("name", ["mean", "var"])
+def test_mean_or_variance_alone_may_be_differentiated(pattern, name):
     B, parts = numbers(pattern)
-    assert_as_defined(updated(B, parts), parts, (wanted,))
+    assert_as_defined(updated(B, parts), parts, (name,))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
-def test_one_part_alone_may_ask_for_its_gradient(pattern):
+def test_one_part_alone_may_need_its_gradient(pattern):
     B, parts = numbers(pattern)
-    for position, asked in enumerate(parts):
+    for position, leaf in enumerate(parts):
         alone = [part if other == position else part.detach() for other, part in enumerate(parts)]
         c = updated(B, alone)
         assert has_closed_form(c)
-        assert_as_defined(c, [asked])
+        assert_as_defined(c, [leaf])
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
 @pytest.mark.parametrize("batches", SHARED.values(), ids=SHARED)
-def test_a_variance_that_belongs_to_many_rows_is_found_once_and_its_gradient_is_right(pattern, batches):
+def test_a_variance_that_many_rows_share_is_computed_once_and_its_gradient_is_right(pattern, batches):
     B, parts = numbers(pattern, batches)
     c = updated(B, parts)
     assert c.mean.shape == (4, 6)
@@ -168,7 +168,7 @@ def test_mean_and_variance_keep_the_digits_of_the_definition(name, tol_var):
 
 
 def slope_in_50_digits(B, parts: Parts, which: int, index: int) -> float:
-    """Of the weighted sum that `gradients` differentiates, by a central difference with step 1e-15."""
+    """Differentiate the weighted sum of `gradients` by a central difference with step 1e-15."""
 
     def total(x):
         mean, var, target, r = ([mpmath.mpf(float(v)) for v in part.detach()] for part in parts)
@@ -177,10 +177,10 @@ def slope_in_50_digits(B, parts: Parts, which: int, index: int) -> float:
         S = M * mpmath.diag(var) * M.T + mpmath.diag(r)
         K = mpmath.diag(var) * M.T * mpmath.inverse(S)
         mean_c = mpmath.matrix(mean) + K * (mpmath.matrix(target) - M * mpmath.matrix(mean))
-        taken = K * S * K.T
+        reduction = K * S * K.T
         like = parts[1].detach()
         G, H = (weights(like, seed).tolist() for seed in (0, 1))
-        return sum(G[j] * mean_c[j] + H[j] * (var[j] - taken[j, j]) for j in range(len(var)))
+        return sum(G[j] * mean_c[j] + H[j] * (var[j] - reduction[j, j]) for j in range(len(var)))
 
     with mpmath.workdps(50):
         x, step = mpmath.mpf(float(parts[which].detach()[index])), mpmath.mpf(10) ** -15

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from equipoise.gaussian.layout import block_layout
+from equipoise.gaussian.connected_blocks import block_layout
 from equipoise.gaussian.operator import BalanceOperator, reciprocal_or_zero
 
 PATTERNS = {

@@ -1,4 +1,4 @@
-"""Random numbers of some rows of a batch, against those of all of them."""
+"""Random numbers for a part of a batch, against those of the whole batch."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from equipoise.balances.linear import LinearConstraint
 from equipoise.data.rows import Rows
 from equipoise.gaussian.conditioning import ConditioningLayer
-from equipoise.gaussian.randomness import BatchGenerator, paired_normal, paired_normals, random_keys
+from equipoise.gaussian.randomness import BatchGenerator, antithetic_normal, flat_antithetic_normals, random_keys
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.training.gradient import backward
@@ -22,45 +22,45 @@ def generator_of(rows, total, seed=3):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(0, 3), slice(3, 7), slice(0, 7)])
 def test_rows_have_the_numbers_of_the_whole_batch_draw_after_draw(rows, dtype):
-    whole, some = torch.Generator().manual_seed(3), generator_of(rows, 7)
+    whole, part_generator = torch.Generator().manual_seed(3), generator_of(rows, 7)
     for width in (5, 1, 40):
-        expected = paired_normal((7, width), whole, dtype)[rows]
-        found = paired_normal((rows.stop - rows.start, width), some, dtype)
-        assert found.dtype == dtype
-        assert torch.equal(found, expected)
+        expected = antithetic_normal((7, width), whole, dtype)[rows]
+        normals = antithetic_normal((rows.stop - rows.start, width), part_generator, dtype)
+        assert normals.dtype == dtype
+        assert torch.equal(normals, expected)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 6])
 def test_the_second_half_of_a_batch_has_the_opposite_numbers_of_the_first(n):
-    found, half = paired_normal((n, 3), torch.Generator().manual_seed(3)), (n + 1) // 2
-    assert len(found.unique()) == 2 * 3 * half - (3 if n % 2 else 0)
-    assert torch.equal(found[half:], -found[: n - half])
+    normals, half = antithetic_normal((n, 3), torch.Generator().manual_seed(3)), (n + 1) // 2
+    assert len(normals.unique()) == 2 * 3 * half - (3 if n % 2 else 0)
+    assert torch.equal(normals[half:], -normals[: n - half])
 
 
 def test_numbers_of_several_widths_are_those_of_one_width_after_the_other():
-    """Other numbers than one by one, since they share a key; the same whichever rows are asked for."""
-    whole = paired_normals(7, (5, 1, 4), torch.Generator().manual_seed(3))
+    """The numbers differ from those drawn array by array, since they share a key; they do not depend on the part."""
+    whole = flat_antithetic_normals(7, (5, 1, 4), torch.Generator().manual_seed(3))
     parts = [part.view(7, -1) for part in whole.split([35, 7, 28])]
     assert all(torch.equal(part[4:], -part[:3]) for part in parts)
     assert len(whole.abs().unique()) == 4 * (5 + 1 + 4)
-    some = paired_normals(3, (5, 1, 4), generator_of(slice(2, 5), 7))
-    assert torch.equal(some, torch.cat([part[2:5].flatten() for part in parts]))
+    rows = flat_antithetic_normals(3, (5, 1, 4), generator_of(slice(2, 5), 7))
+    assert torch.equal(rows, torch.cat([part[2:5].flatten() for part in parts]))
 
 
 def test_keys_one_by_one_are_those_drawn_together():
-    """A compiled step draws those of all its parts at once."""
+    """A compiled step draws the keys of network, tolerances and sensors at once."""
     one, all_of_them = (torch.Generator().manual_seed(3) for _ in range(2))
     assert [random_keys(1, one)[0] for _ in range(3)] == random_keys(3, all_of_them)
 
 
 def test_rows_of_a_half_and_columns_are_independent_standard_normals():
     """Moments of 20,000 numbers, and their correlations, within five standard errors of the truth."""
-    found = paired_normal((10_000, 4), torch.Generator().manual_seed(5), torch.float64)[:5_000]
-    assert found.mean().abs() < 5 / 20_000**0.5
-    assert (found.square().mean() - 1).abs() < 5 * (2 / 20_000) ** 0.5
-    correlations = torch.corrcoef(found.T) - torch.eye(4)
+    normals = antithetic_normal((10_000, 4), torch.Generator().manual_seed(5), torch.float64)[:5_000]
+    assert normals.mean().abs() < 5 / 20_000**0.5
+    assert (normals.square().mean() - 1).abs() < 5 * (2 / 20_000) ** 0.5
+    correlations = torch.corrcoef(normals.T) - torch.eye(4)
     assert correlations.abs().max() < 5 / 5_000**0.5
-    assert (found[1:] * found[:-1]).mean().abs() < 5 / 20_000**0.5
+    assert (normals[1:] * normals[:-1]).mean().abs() < 5 / 20_000**0.5
 
 
 def test_paired_noise_leaves_the_expected_loss_as_it_is():
@@ -97,13 +97,13 @@ def test_gradients_of_shares_weighted_by_their_rows_are_that_of_the_batch():
 
 def test_numbers_of_any_shape_are_paired_by_their_first_axis():
     for shape in ((6,), (6, 2, 2)):
-        found = paired_normal(shape, torch.Generator().manual_seed(3))
-        assert found.shape == shape
-        assert torch.equal(found[3:], -found[:3])
+        normals = antithetic_normal(shape, torch.Generator().manual_seed(3))
+        assert normals.shape == shape
+        assert torch.equal(normals[3:], -normals[:3])
 
 
 def test_without_compiled_code_they_are_those_of_the_generator(monkeypatch):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
-    found = paired_normal((4, 3), torch.Generator().manual_seed(3))
-    assert torch.equal(found[:2], torch.randn(2, 3, generator=torch.Generator().manual_seed(3)))
-    assert torch.equal(found[2:], -found[:2])
+    normals = antithetic_normal((4, 3), torch.Generator().manual_seed(3))
+    assert torch.equal(normals[:2], torch.randn(2, 3, generator=torch.Generator().manual_seed(3)))
+    assert torch.equal(normals[2:], -normals[:2])

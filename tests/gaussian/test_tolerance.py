@@ -77,9 +77,9 @@ def test_draws_of_variances_are_reparameterised(parameter):
     q = posterior(shift=(1.0, 0.5, 0.0))
 
     def draws(values):
-        given = {"loc": q.loc, "log_std": q.log_std} | {parameter: values}
+        parameters = {"loc": q.loc, "log_std": q.log_std} | {parameter: values}
         noise = torch.randn(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        return torch.where(q.learned, (given["loc"] + given["log_std"].exp() * noise).exp(), q.fixed)
+        return torch.where(q.learned, (parameters["loc"] + parameters["log_std"].exp() * noise).exp(), q.fixed)
 
     values = getattr(q, parameter).detach().clone().requires_grad_()
     draws(values).sum().backward()

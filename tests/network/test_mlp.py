@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import references
-from equipoise.gaussian.randomness import paired_normals
+from equipoise.gaussian.randomness import flat_antithetic_normals
 from equipoise.network.mlp import ACTIVATIONS, BayesianMLP
 from equipoise.network.propagation import split_units
 
@@ -179,7 +179,7 @@ def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autogra
 
     def plainly() -> torch.Tensor:
         rng, h = torch.Generator().manual_seed(2), x
-        noise = split_units(paired_normals(7, net.sizes[1:], rng).double(), 7, net.sizes)
+        noise = split_units(flat_antithetic_normals(7, net.sizes[1:], rng).double(), 7, net.sizes)
         loc, var = net.posterior.loc, net.posterior.log_std.exp() ** 2
         layers = list(zip(net._layers(loc), net._layers(var), noise, strict=True))
         for i, ((W, bias), (W_var, bias_var), xi) in enumerate(layers):

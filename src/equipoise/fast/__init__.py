@@ -1,8 +1,8 @@
-"""Fast: loops compiled by numba on first use and kept on disk, for what torch would need dozens of operators.
+"""Loops compiled by numba, each of which replaces dozens of torch operators on the processor.
 
-In and out: numpy arrays in the processor's memory. Every loop has a slow counterpart in `network`, `gaussian` or
-`training`, or in the tests, against which it is tested; none holds state or knows of torch. Import this room where it
-is called: numba takes a while to import.
+In and out: numpy arrays in the processor's memory. Every loop is the twin of a definition in `network`, `gaussian` or
+`training`, or in the tests, and is tested against it; none holds state or uses torch. Loops are compiled at their first
+call and cached on disk. Import this room inside the functions that call it, since importing numba takes long.
 
 Calls: no other room.
 """
@@ -15,5 +15,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def enabled() -> bool:
-    """Return whether loops are compiled at all: numba's own variable `NUMBA_DISABLE_JIT` switches that off."""
+    """Return whether loops are compiled, which numba's environment variable `NUMBA_DISABLE_JIT` switches off."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

@@ -1,6 +1,7 @@
-"""Inverses of small symmetric matrices, eight at a time.
+"""Inverses of small symmetric positive definite matrices, eight at a time.
 
-Their elements stand side by side, `(k, k, 8)`, so that each operation of the algorithm is one of a whole vector.
+The twin of `equipoise.gaussian.factorised_blocks.invert_blocks`. Corresponding elements of the eight matrices are
+neighbours in memory, shape `(k, k, 8)`, so that the compiler turns each operation into one vector instruction.
 """
 
 import math
@@ -13,17 +14,18 @@ LANES = 8
 
 @inlined
 def invert(S, k, scale, log_det):
-    """`S⁻¹` in place of the first `k` rows and columns of S, of which the lower half is given.
+    """Replace the first `k` rows and columns of eight matrices `S` by `S⁻¹`, and compute their log determinants.
 
-    Scaled to diagonal 1, then in place: the Cholesky factor L, its inverse M, and `Mᵀ M`.
+    S is scaled to diagonal 1; then its Cholesky factor L, the inverse `M = L⁻¹` and `Mᵀ M` are computed in place.
 
     Args:
-        S: Positive definite matrices, shape `(K, K, 8)`.
-        k: Their size.
-        scale: Memory, shape `(K, 8)`.
-        log_det: Filled, shape `(8,)`.
+        S: Positive definite matrices, of which the lower triangle is read, shape `(K, K, 8)`.
+        k: Number of rows and columns, at most K.
+        scale: Memory for the scales, shape `(K, 8)`.
+        log_det: Filled with `log det S`, shape `(8,)`.
     Returns:
-        The largest element of the scaled inverses, by which roundings grow; NaN if one is not positive definite.
+        The largest element of the scaled inverses, the factor by which rounding errors grow; NaN if a matrix is not
+        positive definite.
     """
     _scale(S, k, scale, log_det)
     _factorise(S, k, log_det)
@@ -39,6 +41,7 @@ def invert(S, k, scale, log_det):
 
 @inlined
 def _scale(S, k, scale, log_det):
+    """Scale the lower triangle of `S` to diagonal 1 and start `log_det` with the logarithms of the scales."""
     for e in range(LANES):
         log_det[e] = 0.0
     for i in range(k):
@@ -52,7 +55,7 @@ def _scale(S, k, scale, log_det):
 
 @inlined
 def _factorise(S, k, log_det):
-    """`S = L Lᵀ`, with `1 / L_jj` on the diagonal."""
+    """Replace the lower triangle of `S` by its Cholesky factor `L`, with `1 / L_jj` on the diagonal."""
     for j in range(k):
         for p in range(j):
             for e in range(LANES):
@@ -70,7 +73,7 @@ def _factorise(S, k, log_det):
 
 @inlined
 def _invert_factor(S, k):
-    """`M = L⁻¹`."""
+    """Replace `L` by `M = L⁻¹`, both with `1 / L_jj` on the diagonal."""
     for j in range(k):
         for i in range(j + 1, k):
             for e in range(LANES):
@@ -84,7 +87,7 @@ def _invert_factor(S, k):
 
 @inlined
 def _multiply_factor(S, k):
-    """`Mᵀ M`, and its largest element, which is on the diagonal."""
+    """Replace `M` by the lower triangle of `Mᵀ M`, and return its largest element, which is on the diagonal."""
     largest = 0.0
     for i in range(k):
         for j in range(i):
@@ -99,6 +102,6 @@ def _multiply_factor(S, k):
             for e in range(LANES):
                 S[i, i, e] += S[p, i, e] * S[p, i, e]
         for e in range(LANES):
-            found = S[i, i, e]
-            largest = found if found > largest or found != found else largest  # NaN stays
+            element = S[i, i, e]
+            largest = element if element > largest or element != element else largest  # NaN stays
     return largest

@@ -1,4 +1,4 @@
-"""How the loops of this package are compiled, and kept for later processes."""
+"""Compilation of this room's loops by numba, and the cache of compiled code for later processes."""
 
 import contextlib
 import hashlib
@@ -9,8 +9,8 @@ from typing import Any
 from numba import njit
 from numba.core.caching import FunctionCache
 
-# "contract" lets products and sums become one instruction, rounded once. Nothing else may change the order of sums:
-# elementary functions rely on it.
+# "contract" allows a product and a sum to become one instruction, rounded once. No other option may change the order of
+# operations, which the elementary functions rely on.
 _OPTIONS: dict[str, Any] = {"fastmath": {"contract"}, "error_model": "numpy", "nogil": True}
 
 _FILES = sorted(Path(__file__).parent.glob("*.py"))
@@ -18,37 +18,40 @@ _SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).hexdig
 _listeners: list[Callable[[], object]] = []
 
 
-class _Kept(FunctionCache):
-    """Compiled code on disk that belongs to all files of this package as they are, and that may be lost or damaged.
+class _RoomCache(FunctionCache):
+    """A cache of compiled code on disk that is valid for the present text of all files of this room.
 
-    Numba by itself looks at the file of a loop only, and not at those of what it calls.
+    Numba's own cache checks the file of the loop only, not the files of functions that it calls, and fails if a file of
+    the cache is damaged.
     """
 
     def _index_key(self, sig, codegen) -> Any:
         return (*super()._index_key(sig, codegen), _SOURCES)
 
     def load_overload(self, sig, target_context):
+        """Load the code compiled for these argument types, or call the listeners and return None if there is none."""
         try:
-            found = super().load_overload(sig, target_context)
-        except Exception:  # whatever a damaged file leads to
-            found = None
+            code = super().load_overload(sig, target_context)
+        except Exception:  # a damaged file may raise anything
+            code = None
             with contextlib.suppress(OSError):
                 self.flush()
-        if found is None:
+        if code is None:
             for listener in _listeners:
                 listener()
-        return found
+        return code
 
     def save_overload(self, sig, data):
+        """Save compiled code, or do without the cache if the disk is full or the folder does not exist."""
         try:
             super().save_overload(sig, data)
-        except OSError:  # a full disk, a folder that is gone: this process has what it needs
+        except OSError:
             self.disable()
 
 
 @contextlib.contextmanager
-def told(listener: Callable[[], object]) -> Iterator[None]:
-    """Call a function, within the block, whenever something has to be compiled."""
+def notify_on_compilation(listener: Callable[[], object]) -> Iterator[None]:
+    """Call `listener`, within the context, whenever a loop has to be compiled because the cache does not hold it."""
     _listeners.append(listener)
     try:
         yield
@@ -57,18 +60,18 @@ def told(listener: Callable[[], object]) -> Iterator[None]:
 
 
 def compiled(function: Callable) -> Callable:
-    """A loop that is called from Python: compiled for the arrays it is first given, and kept for later processes."""
+    """Compile a loop that is called from Python, at its first call and for its argument types, and cache it on disk."""
     dispatcher: Any = njit(**_OPTIONS)(function)
-    with contextlib.suppress(RuntimeError):  # there may be no folder that compiled code could be kept in
-        dispatcher._cache = _Kept(function)
+    with contextlib.suppress(RuntimeError):  # no folder for the cache can be written to
+        dispatcher._cache = _RoomCache(function)
     return dispatcher
 
 
 def inlined(function: Callable) -> Callable:
-    """A part of such loops."""
+    """Compile a function whose machine code is inlined into the compiled loops that call it."""
     return njit(forceinline=True, **_OPTIONS)(function)
 
 
 def spliced(function: Callable) -> Callable:
-    """A longer part, which goes into the source of the one loop that calls it, and is compiled with it only."""
+    """Compile a longer function as a part of the one loop that calls it, by inlining before type inference."""
     return njit(inline="always", **_OPTIONS)(function)

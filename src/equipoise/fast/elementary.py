@@ -1,8 +1,8 @@
-"""Exponential, logarithm and hyperbolic tangent that compilers can vectorise, in single and double precision.
+"""Exponential, logarithm and hyperbolic tangent that the compiler can vectorise, in single and double precision.
 
-Calls of the system's library keep a loop from being vectorised. These are accurate to two units in the last place,
-which the tests measure against 50-digit arithmetic. NaN stays NaN, overflow is infinite. The tangent in double
-precision, which no loop of usual networks needs, is the system's.
+A loop that calls the system's mathematical library is not vectorised. The functions here are accurate to two units in
+the last place, which the tests measure against 50-digit arithmetic. NaN stays NaN, overflow is infinite. The tangent in
+double precision is the system's, since networks usually work in single precision.
 """
 
 import math
@@ -15,7 +15,7 @@ from equipoise.fast.compilation import inlined
 
 _F4, _I4, _I8 = np.float32, np.int32, np.int64
 
-# Adding one and a half times 2^(bits of the mantissa) rounds to an integer and leaves it in the lowest bits.
+# Adding one and a half times 2^(bits of the mantissa) rounds to an integer and stores it in the lowest bits.
 _MAGIC32, _MAGIC64 = _F4(1.5 * 2.0**23), 1.5 * 2.0**52
 _LOG2E32, _LOG2E = _F4(1.0 / math.log(2.0)), 1.0 / math.log(2.0)
 # log 2 in two parts, the first with so few bits that its product with an exponent is exact
@@ -25,23 +25,23 @@ _ROOT_HALF32, _ROOT_HALF = _F4(math.sqrt(0.5)), math.sqrt(0.5)
 
 
 def exp(x):
-    """`eˣ`; in compiled code only."""
+    """Compute `eˣ` of a float32 or float64; for compiled code only."""
     raise TypeError("exp is for compiled code.")
 
 
 def log(x):
-    """`log x`, but of numbers too small for a full mantissa; in compiled code only."""
+    """Compute `log x` of a float32 or float64, except of subnormal numbers; for compiled code only."""
     raise TypeError("log is for compiled code.")
 
 
 def tanh(x):
-    """`tanh x`; in compiled code only."""
+    """Compute `tanh x` of a float32 or float64; for compiled code only."""
     raise TypeError("tanh is for compiled code.")
 
 
 @inlined
 def _exp32(x):
-    """`2ⁿ eʳ` with `|r| ≤ ½ log 2`, and `eʳ` by its Taylor series; 2ⁿ in two factors, for the ends of the range."""
+    """Compute `eˣ = 2ⁿ eʳ`, `|r| ≤ ½ log 2`, `eʳ` by its Taylor series; 2ⁿ is two factors for the ends of the range."""
     x = _F4(150.0) if x > _F4(150.0) else x
     x = _F4(-150.0) if x < _F4(-150.0) else x
     shifted = x * _LOG2E32 + _MAGIC32
@@ -96,7 +96,7 @@ def _power64(k):
 
 @inlined
 def _log32(x):
-    """`k log 2 + log m`, `m` between `√½` and `√2`, by `log m = 2 artanh s`, `s = (m − 1) / (m + 1)`."""
+    """Compute `log x = k log 2 + log m`, `√½ ≤ m ≤ √2`, by `log m = 2 artanh s`, `s = (m − 1) / (m + 1)`."""
     bits = _F4(x).view(_I4)
     k = _I4(_I4(bits >> 23) - _I4(126))
     m = _I4(_I4(bits & _I4(0x007FFFFF)) | _I4(0x3F000000)).view(_F4)
@@ -111,7 +111,7 @@ def _log32(x):
     p = p * z + _F4(2.0 / 3.0)
     # 2 s = f − f s, and f has no rounding in it
     e = _F4(k)
-    return _completed(x, e * _LN2_HIGH32 + (f - (s * (f - p * z) - e * _LN2_LOW32)))
+    return _complete_log(x, e * _LN2_HIGH32 + (f - (s * (f - p * z) - e * _LN2_LOW32)))
 
 
 @inlined
@@ -135,20 +135,20 @@ def _log64(x):
     p = p * z + 2.0 / 5.0
     p = p * z + 2.0 / 3.0
     e = np.float64(k)
-    return _completed(x, e * _LN2_HIGH + (f - (s * (f - p * z) - e * _LN2_LOW)))
+    return _complete_log(x, e * _LN2_HIGH + (f - (s * (f - p * z) - e * _LN2_LOW)))
 
 
 @inlined
-def _completed(x, found):
-    """The logarithm where it is no formula: of 0, of negative numbers, of infinity and of NaN."""
-    found = -math.inf if x == 0 else found
-    found = math.nan if x < 0 else found
-    return found if x < math.inf else x
+def _complete_log(x, value):
+    """Return the logarithm `value` of x, replaced by its definition at 0, negative numbers, infinity and NaN."""
+    value = -math.inf if x == 0 else value
+    value = math.nan if x < 0 else value
+    return value if x < math.inf else x
 
 
 @inlined
 def _tanh32(x):
-    """A polynomial near 0, where `1 − 2 / (e²ˣ + 1)` loses its digits."""
+    """Compute `tanh x = 1 − 2 / (e²ˣ + 1)`, but by a polynomial near 0, where this formula loses digits."""
     size = abs(x)
     far = _F4(1.0) - _F4(2.0) / (_exp32(size + size) + _F4(1.0))
     z = x * x
@@ -167,7 +167,9 @@ def _tanh64(x):
     return math.tanh(x)
 
 
-def _offer(name, single, double):
+def _register(name, single, double):
+    """Make compiled calls of the function `name` use `single` for float32 and `double` for float64."""
+
     @overload(name, inline="never")
     def choose(x):
         if x == types.float32:
@@ -175,6 +177,6 @@ def _offer(name, single, double):
         return (lambda x: double(x)) if x == types.float64 else None
 
 
-_offer(exp, _exp32, _exp64)
-_offer(log, _log32, _log64)
-_offer(tanh, _tanh32, _tanh64)
+_register(exp, _exp32, _exp64)
+_register(log, _log32, _log64)
+_register(tanh, _tanh32, _tanh64)

@@ -1,8 +1,9 @@
-"""Rows through all layers of a mean-field network, and gradients back, one call each (V2).
+"""Forward and backward passes of a mean-field network, all layers in one compiled call (V2).
 
-`equipoise.network.propagation` has the same in operators of torch, layer by layer. What belongs to the units of all
-layers stands in flat arrays, one layer after the other, each row by row: `(n, width)`. So do weights,
-`(fan_in, fan_out)` and then the bias, as everywhere in the library.
+The twin of `equipoise.network.propagation`, which computes the same by torch operators. Arrays are flat. An array
+over units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over
+weights holds one layer after the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as
+everywhere in the library. `sizes` are the widths of all layers, inputs first, int64.
 """
 
 import math
@@ -11,27 +12,30 @@ import numpy as np
 
 from equipoise.fast.compilation import compiled, spliced
 from equipoise.fast.elementary import exp, tanh
-from equipoise.fast.products import multiply
+from equipoise.fast.heads import write_heads
+from equipoise.fast.matrix_products import multiply
 
 ACTIVATIONS = {"silu": 0, "tanh": 1, "relu": 2}
-_TILE = 128  # rows that go through all layers before the next ones do
-_BLOCK = 32  # rows that are summed in the numbers of the network before they are added up in double precision
+_TILE = 128  # rows that pass through all layers before the next rows do
+_BLOCK = 32  # rows whose sum is computed in the network's precision, before it is added up in double precision
 
 
 @compiled
 def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes, ratios):
-    """Units of all layers for one draw of the weights per row, by local reparameterisation (V2).
+    """Compute the units of all layers for one draw of the weights per row, by local reparameterisation (V2).
+
+    The twin of `equipoise.network.propagation.propagate_draws`.
 
     Args:
         sizes: Widths of the layers, inputs first.
-        activation: One of `ACTIVATIONS`, by number.
-        loc, log_std: Of the posterior, flat.
-        x: Inputs, flat.
-        noise: Standard normal for all units.
-        var: Filled with the variances of all weights.
-        units, squares: Filled with the units of all layers after their activation, and with their squares.
-        slopes: Filled with the derivatives of the activations.
-        ratios: Filled with `noise / std` of all units.
+        activation: A value of `ACTIVATIONS`.
+        loc, log_std: Means and log standard deviations of the posterior, over weights.
+        x: Inputs, `(n, n_x)`, flat.
+        noise: Standard normal numbers, over units, in any precision.
+        var: Filled with the variances of the posterior, over weights.
+        units, squares: Filled with the units after their activation, and with their squares, over units.
+        slopes: Filled with the derivatives of the activations, over units but for the last layer.
+        ratios: Filled with `noise / std`, over units.
     """
     tiny = np.finfo(loc.dtype).tiny
     for i in range(loc.size):
@@ -41,21 +45,29 @@ def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slop
     h, square, weight, start = x, x * x, 0, 0
     for layer in range(sizes.size - 1):
         fan_in, width = sizes[layer], sizes[layer + 1]
-        bias, here = weight + fan_in * width, slice(start, start + n * width)
-        a, a_var = units[here], squares[here]
+        bias, span = weight + fan_in * width, slice(start, start + n * width)
+        a, a_var = units[span], squares[span]
         multiply(a, h, False, loc[weight:bias], n, fan_in, width)
         multiply(a_var, square, False, var[weight:bias], n, fan_in, width)
-        _draw(a, a_var, loc[bias : bias + width], var[bias : bias + width], noise[here], ratios[here])
+        _draw_units(a, a_var, loc[bias : bias + width], var[bias : bias + width], noise[span], ratios[span])
         if layer < sizes.size - 2:
-            _activate(activation, a, slopes[here])
+            _activate(activation, a, slopes[span])
             for i in range(a.size):
                 a_var[i] = a[i] * a[i]
         h, square, weight, start = a, a_var, bias + width, start + n * width
 
 
 @spliced
-def _draw(a, var, bias, bias_var, noise, ratios):
-    """`h M + m + √(h² V + u) ξ` in place of the product `h M` (V2), and `ξ / √(h² V + u)`."""
+def _draw_units(a, var, bias, bias_var, noise, ratios):
+    """Draw the pre-activations of a layer, `h M + m + √(h² V + u) ξ` (V2).
+
+    Args:
+        a: `h M`, replaced by the draws, flat.
+        var: `h² V`, flat.
+        bias, bias_var: `m` and `u`, shape `(width,)`.
+        noise: `ξ`, flat.
+        ratios: Filled with `ξ / √(h² V + u)`, flat.
+    """
     width = bias.size
     a, var = a.reshape(-1, width), var.reshape(-1, width)
     noise, ratios = noise.reshape(-1, width), ratios.reshape(-1, width)
@@ -68,6 +80,7 @@ def _draw(a, var, bias, bias_var, noise, ratios):
 
 @spliced
 def _activate(activation, units, slopes):
+    """Replace pre-activations by activated units, and fill `slopes` with the derivatives, both flat."""
     one, zero = units.dtype.type(1), units.dtype.type(0)
     if activation == 0:
         for i in range(units.size):
@@ -85,39 +98,39 @@ def _activate(activation, units, slopes):
 
 
 @compiled
-def backward(sizes, loc, var, x, units, squares, slopes, ratios, grad, of_loc, of_log_std):
-    """From the gradient of the last layer's units to those of all weights.
+def backward(sizes, loc, var, x, units, squares, slopes, ratios, grad, grad_loc, grad_log_std):
+    """Compute the gradients with respect to `loc` and `log_std` from the gradient with respect to the last layer.
 
     Args:
         sizes, loc, x: As in `forward`.
-        var, units, squares, slopes, ratios: As `forward` left them.
-        grad: Gradient of the last layer's units, flat.
-        of_loc, of_log_std: Filled.
+        var, units, squares, slopes, ratios: As filled by `forward`.
+        grad: Gradient with respect to the units of the last layer, `(n, n_out)`, flat.
+        grad_loc, grad_log_std: Filled, over weights.
     """
     n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
-    of_square = grad * ratios[end - grad.size :]  # twice the gradient of the variance, here and below
+    grad_square = grad * ratios[end - grad.size :]  # twice the gradient with respect to the variance, in all layers
     for layer in range(sizes.size - 2, -1, -1):
         fan_in, width = sizes[layer], sizes[layer + 1]
         bias, first = weight - width, weight - width - fan_in * width
         end -= n * width
         below = end - n * fan_in
         h, square = (units[below:end], squares[below:end]) if layer else (x, x * x)
-        multiply(of_loc[first:bias], h, True, grad, fan_in, n, width)
-        multiply(of_log_std[first:bias], square, True, of_square, fan_in, n, width)
-        _sum_rows(grad, of_loc[bias:weight])
-        _sum_rows(of_square, of_log_std[bias:weight])
+        multiply(grad_loc[first:bias], h, True, grad, fan_in, n, width)
+        multiply(grad_log_std[first:bias], square, True, grad_square, fan_in, n, width)
+        _sum_rows(grad, grad_loc[bias:weight])
+        _sum_rows(grad_square, grad_log_std[bias:weight])
         if layer:
-            grad = _through(grad, loc[first:bias], fan_in, n)
-            of_square = _through(of_square, var[first:bias], fan_in, n)
-            _pull(grad, of_square, h, slopes[below:end], ratios[below:end])
+            grad = _multiply_transposed(grad, loc[first:bias], fan_in, n)
+            grad_square = _multiply_transposed(grad_square, var[first:bias], fan_in, n)
+            _pull_activation(grad, grad_square, h, slopes[below:end], ratios[below:end])
         weight = first
     for i in range(loc.size):
-        of_log_std[i] *= var[i]
+        grad_log_std[i] *= var[i]
 
 
 @spliced
-def _through(grad, W, fan_in, n):
-    """`ā Wᵀ`."""
+def _multiply_transposed(grad, W, fan_in, n):
+    """Compute `ā Wᵀ` of the gradient `ā`, `(n, width)`, and weights `W`, `(fan_in, width)`, all flat."""
     width = W.size // fan_in
     transposed = np.ascontiguousarray(W.reshape(fan_in, width).T).reshape(-1)
     below = np.empty(n * fan_in, grad.dtype)
@@ -126,16 +139,19 @@ def _through(grad, W, fan_in, n):
 
 
 @spliced
-def _pull(grad, of_square, h, slopes, ratios):
-    """From gradients of a layer's activated units, and of their squares, to those of its units and variances."""
+def _pull_activation(grad, grad_square, h, slopes, ratios):
+    """Turn gradients with respect to activated units and their squares into those of pre-activations and variances.
+
+    All arrays belong to one layer and are flat; `grad` and `grad_square` are replaced.
+    """
     for i in range(grad.size):
-        grad[i] = (grad[i] + h[i] * of_square[i]) * slopes[i]
-        of_square[i] = grad[i] * ratios[i]
+        grad[i] = (grad[i] + h[i] * grad_square[i]) * slopes[i]
+        grad_square[i] = grad[i] * ratios[i]
 
 
 @spliced
 def _sum_rows(values, out):
-    """Sums over rows, that do not lose digits as rows become many."""
+    """Fill `out`, shape `(width,)`, with sums of `values`, `(n, width)`, over rows, accurate for any number of rows."""
     width = out.size
     values, total, part = values.reshape(-1, width), np.zeros(width), np.empty(width, out.dtype)
     for start in range(0, values.shape[0], _BLOCK):
@@ -151,22 +167,26 @@ def _sum_rows(values, out):
 
 @compiled
 def forward_means(sizes, activation, loc, x, units, slopes):
-    """As `forward`, at the means of all weights."""
+    """Compute the units of all layers at the means of all weights.
+
+    The twin of `equipoise.network.propagation.propagate_means`; arguments are those of `forward`.
+    """
     n = units.size // sizes[1:].sum()
     h, weight, start = x, 0, 0
     for layer in range(sizes.size - 1):
         fan_in, width = sizes[layer], sizes[layer + 1]
-        bias, here = weight + fan_in * width, slice(start, start + n * width)
-        a = units[here]
+        bias, span = weight + fan_in * width, slice(start, start + n * width)
+        a = units[span]
         multiply(a, h, False, loc[weight:bias], n, fan_in, width)
         _add_bias(a, loc[bias : bias + width])
         if layer < sizes.size - 2:
-            _activate(activation, a, slopes[here])
+            _activate(activation, a, slopes[span])
         h, weight, start = a, bias + width, start + n * width
 
 
 @spliced
 def _add_bias(a, bias):
+    """Add `bias`, shape `(width,)`, to every row of `a`, `(n, width)`, flat."""
     a = a.reshape(-1, bias.size)
     for i in range(a.shape[0]):
         for j in range(bias.size):
@@ -174,8 +194,11 @@ def _add_bias(a, bias):
 
 
 @compiled
-def backward_means(sizes, loc, x, units, slopes, grad, of_loc):
-    """From the gradient of the last layer's units to that of all weights, after `forward_means`."""
+def backward_means(sizes, loc, x, units, slopes, grad, grad_loc):
+    """Compute the gradient with respect to `loc` from the gradient with respect to the last layer of `forward_means`.
+
+    Arguments are those of `backward`.
+    """
     n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
     for layer in range(sizes.size - 2, -1, -1):
         fan_in, width = sizes[layer], sizes[layer + 1]
@@ -183,28 +206,30 @@ def backward_means(sizes, loc, x, units, slopes, grad, of_loc):
         end -= n * width
         below = end - n * fan_in
         h = units[below:end] if layer else x
-        multiply(of_loc[first:bias], h, True, grad, fan_in, n, width)
-        _sum_rows(grad, of_loc[bias:weight])
+        multiply(grad_loc[first:bias], h, True, grad, fan_in, n, width)
+        _sum_rows(grad, grad_loc[bias:weight])
         if layer:
-            grad = _through(grad, loc[first:bias], fan_in, n)
+            grad = _multiply_transposed(grad, loc[first:bias], fan_in, n)
             for i in range(grad.size):
                 grad[i] *= slopes[below + i]
         weight = first
 
 
 @compiled
-def evaluate(sizes, activation, bounds, weights, first, last, x, said):
-    """What the network says of all rows for some draws of all weights.
+def evaluate(sizes, activation, bounds, weights, first, last, x, values):
+    """Compute the heads of the network for all rows and some of the given weight draws.
+
+    The twin of `equipoise.network.BayesianMLP.at`.
 
     Args:
         sizes, activation: As in `forward`.
-        bounds: Largest logarithms of all heads but the first (V3, V4).
-        weights: Draws, shape `(n_draws, P)`.
-        first, last: Which of them, the last excluded.
+        bounds: Bounds of the logarithms of all heads but the first (V3, V4).
+        weights: Weight draws, shape `(n_draws, P)`.
+        first, last: Range of draws to evaluate, the last excluded.
         x: Inputs, shape `(n, n_x)`.
-        said: Filled, shape `(n_heads, n_draws, n, n_y)`, with the first heads of the last layer.
+        values: Filled for these draws with the first heads of the last layer, shape `(n_heads, n_draws, n, n_y)`.
     """
-    n, n_y = x.shape[0], said.shape[3]
+    n, n_y = x.shape[0], values.shape[3]
     memory = np.empty((3, _TILE * sizes.max()), x.dtype)
     for draw in range(first, last):
         for start in range(0, n, _TILE):
@@ -218,31 +243,20 @@ def evaluate(sizes, activation, bounds, weights, first, last, x, said):
                 if layer < sizes.size - 2:
                     _activate(activation, a, memory[2, : rows * width])
                 h, weight = a, bias + width
-            _speak(h.reshape(rows, -1), bounds, n_y, draw, start, memory[2], said)
-
-
-@spliced
-def _speak(units, bounds, n_y, draw, start, memory, said):
-    """The heads of some rows, what is in a head side by side."""
-    rows = units.shape[0]
-    raw = memory[: rows * n_y]
-    for head in range(said.shape[0]):
-        for i in range(rows):
-            for j in range(n_y):
-                raw[i * n_y + j] = units[i, head * n_y + j]
-        into = said[head, draw, start : start + rows].reshape(-1)
-        for k in range(raw.size):
-            into[k] = raw[k]
-        if head:
-            bound = units.dtype.type(bounds[head - 1])
-            for k in range(raw.size):
-                into[k] = exp(bound * tanh(raw[k] / bound))
+            write_heads(h.reshape(rows, -1), bounds, n_y, draw, start, memory[2], values)
 
 
 @compiled
-def add_divergence(of_loc, of_log_std, loc, log_std, weight, precision):
-    """Add the gradients of `weight · KL(q(θ) ‖ p(θ))` (K1), for a prior of this precision."""
-    of_kl, shrink = loc.dtype.type(weight), loc.dtype.type(weight * precision)
+def add_divergence(grad_loc, grad_log_std, loc, log_std, weight, precision):
+    """Add the gradients of `weight · KL(q(θ) ‖ p(θ))` with respect to `loc` and `log_std` (K1).
+
+    Args:
+        grad_loc, grad_log_std: Gradients that are added to, over weights.
+        loc, log_std: As in `forward`.
+        weight: Weight of the divergence in the loss.
+        precision: Of the prior `N(0, 1 / precision)`.
+    """
+    kl_weight, shrink = loc.dtype.type(weight), loc.dtype.type(weight * precision)
     for i in range(loc.size):
-        of_loc[i] += shrink * loc[i]
-        of_log_std[i] += shrink * exp(log_std[i] + log_std[i]) - of_kl
+        grad_loc[i] += shrink * loc[i]
+        grad_log_std[i] += shrink * exp(log_std[i] + log_std[i]) - kl_weight

@@ -1,7 +1,7 @@
-"""Standard normal numbers from a counter: the same ones for the same key, wherever and in whatever order they are made.
+"""Standard normal numbers from a counter-based generator, the same for one key in whatever order they are drawn.
 
-`threefry` (Salmon et al. 2011) makes random bits of a counter and a key, so that numbers need no state and are made in
-parallel lanes. It is several times faster than a generator that goes from state to state.
+`threefry` (Salmon et al. 2011) computes random bits from a counter and a key, so that there is no state and numbers are
+computed in parallel lanes, several times faster than by a generator that updates a state.
 """
 
 import math
@@ -17,31 +17,36 @@ _TURN = _F4(2.0 * math.pi)
 
 
 @inlined
-def _mixed(x, y, rotation):
-    """One round."""
+def _mix(x, y, rotation):
+    """Compute one round of threefry on two 32-bit words."""
     x = _U4(x + y)
     return x, _U4(_U4(_U4(y << _U4(rotation)) | _U4(y >> _U4(32 - rotation))) ^ x)
 
 
 @inlined
 def _four_even(x, y):
-    x, y = _mixed(x, y, 13)
-    x, y = _mixed(x, y, 15)
-    x, y = _mixed(x, y, 26)
-    return _mixed(x, y, 6)
+    """Compute the first four of every eight rounds, which have their own rotations."""
+    x, y = _mix(x, y, 13)
+    x, y = _mix(x, y, 15)
+    x, y = _mix(x, y, 26)
+    return _mix(x, y, 6)
 
 
 @inlined
 def _four_odd(x, y):
-    x, y = _mixed(x, y, 17)
-    x, y = _mixed(x, y, 29)
-    x, y = _mixed(x, y, 16)
-    return _mixed(x, y, 24)
+    """Compute the last four of every eight rounds."""
+    x, y = _mix(x, y, 17)
+    x, y = _mix(x, y, 29)
+    x, y = _mix(x, y, 16)
+    return _mix(x, y, 24)
 
 
 @inlined
 def threefry(key0, key1, counter0, counter1):
-    """Threefry-2x32 with its 20 rounds: 64 random bits for a key of 64 and a counter of 64."""
+    """Compute 64 random bits from a key and a counter of 64 bits each, by Threefry-2x32 with 20 rounds.
+
+    All are pairs of unsigned 32-bit words.
+    """
     key2 = _U4(_U4(key0 ^ key1) ^ _PARITY)
     x, y = _four_even(_U4(counter0 + key0), _U4(counter1 + key1))
     x, y = _four_odd(_U4(x + key1), _U4(_U4(y + key2) + _U4(1)))
@@ -53,11 +58,11 @@ def threefry(key0, key1, counter0, counter1):
 
 @inlined
 def normal_pair(x, y):
-    """Two independent standard normal numbers of 64 random bits (Box & Muller 1958)."""
+    """Compute two independent standard normal numbers from 64 random bits (Box & Muller 1958)."""
     radius = math.sqrt(_F4(-2.0) * log((_F4(x) + _F4(0.5)) * _F4(2.0**-32)))
     turns = _F4(_I4(y)) * _F4(2.0**-32)
     quarters = np.rint(turns * _F4(4.0))
-    angle = (turns - quarters * _F4(0.25)) * _TURN  # within an eighth of a turn; the rest is symmetry
+    angle = (turns - quarters * _F4(0.25)) * _TURN  # within an eighth of a turn; symmetry gives the others
     z = angle * angle
     sine = angle + angle * z * (_F4(-1.0 / 6.0) + z * (_F4(1.0 / 120.0) - z * _F4(1.0 / 5040.0)))
     cosine = z * z * (_F4(1.0 / 24.0) - z * (_F4(1.0 / 720.0) - z * _F4(1.0 / 40320.0)))
@@ -71,14 +76,14 @@ def normal_pair(x, y):
 
 
 @compiled
-def fill_paired(key, stream, out, n_half):
-    """Fill a flat array with `n_half` standard normal numbers, and then with their negatives.
+def fill_antithetic(key, stream, out, n_half):
+    """Fill an array with `n_half` standard normal numbers, followed by their negatives.
 
     Args:
         key: 63 random bits.
-        stream: Which of the sequences of this key.
-        out: Where to, float32, `2 n_half` long or shorter.
-        n_half: How many are independent.
+        stream: Number of the sequence; a key has many.
+        out: Filled, float32, flat, of length `2 n_half` or less.
+        n_half: Number of independent numbers.
     """
     key0, key1 = _U4(key & 0xFFFFFFFF), _U4(key >> 32)
     n_pairs = (n_half + 1) // 2
@@ -95,33 +100,37 @@ def fill_paired(key, stream, out, n_half):
 
 @compiled
 def fill_noise(key, batch, n, widths, noise):
-    """Standard normal numbers for some rows of a batch, the batch's second half the negatives of its first.
+    """Fill arrays with antithetic standard normal numbers for consecutive rows of a batch.
+
+    Numbers of the batch's second half are the negatives of its first half; each row gets the numbers that it has if the
+    whole batch is filled. `equipoise.gaussian.flat_antithetic_normals` calls this loop; where loops are not compiled,
+    it takes other numbers, with the same antithetic pairs, from torch's generator.
 
     Args:
         key: 63 random bits.
-        batch: How many rows the whole batch has, and which of them is the first one here.
-        n: How many are here.
-        widths: How many numbers each row has, in each of several arrays `(n, width)`.
-        noise: Filled, float32, one array after the other.
+        batch: Number of rows of the whole batch, and index in it of the first row here.
+        n: Number of rows here.
+        widths: Numbers per row of each array, shape `(n_arrays,)`, int64.
+        noise: Filled, float32, flat: the arrays `(n, width)`, row by row, one array after the other.
     """
     total, first = batch
     end = 0
     for stream in range(widths.size):
         width = widths[stream]
-        here, n_half = noise[end : end + n * width], (total + 1) // 2 * width
+        array, n_half = noise[end : end + n * width], (total + 1) // 2 * width
         if n == total:
-            fill_paired(key, stream, here, n_half)
+            fill_antithetic(key, stream, array, n_half)
         else:
-            _fill_some(key, stream, here, first * width, n_half)
+            _fill_part(key, stream, array, first * width, n_half)
         end += n * width
 
 
 @inlined
-def _fill_some(key, stream, out, first, n_half):
-    """The numbers from `first` on that `fill_paired` fills an array with."""
+def _fill_part(key, stream, out, first, n_half):
+    """Fill an array with the numbers from index `first` on of the array that `fill_antithetic` fills."""
     key0, key1 = _U4(key & 0xFFFFFFFF), _U4(key >> 32)
     n_pairs, done = (n_half + 1) // 2, 0
-    while done < out.size:  # parts that are all one half of their pairs, and of one sign
+    while done < out.size:  # each part holds the same member of all its pairs, with the same sign
         opposite, place = divmod(first + done, n_half)
         second = place >= n_pairs
         pair = place - n_pairs if second else place
@@ -129,7 +138,7 @@ def _fill_some(key, stream, out, first, n_half):
         part = out[done : done + n]
         for i in range(n):
             x, y = threefry(key0, key1, _U4(pair + i), _U4(stream))
-            one, other = normal_pair(x, y)
-            value = other if second else one
+            first_normal, second_normal = normal_pair(x, y)
+            value = second_normal if second else first_normal
             part[i] = -value if opposite else value
         done += n

@@ -1,8 +1,8 @@
-"""Gaussian: the values passed around, conditioning on balances, and the linear algebra behind it.
+"""Gaussian distributions, their conditioning on balances, and the linear algebra behind it.
 
 In: a `DiagonalGaussian`, coefficients `B`, targets `t = b − A x` and tolerances. Out: a `ConditionedGaussian` (C1–C4)
-with mean, variance, joint draws (M1) and joint density (L2, L3). Also here: prior and posterior of tolerances and
-offsets, and standard normal numbers.
+with mean, variance, joint draws (M1) and joint density (L2, L3). The room also holds priors and posteriors of
+tolerances, sensor variances and offsets, and random numbers.
 
 Calls: `balances`, `fast`.
 """

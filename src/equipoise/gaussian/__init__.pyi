@@ -5,12 +5,12 @@ from .distributions import (
     DiagonalGaussian as DiagonalGaussian,
     normal_log_prob as normal_log_prob,
 )
-from .factors import LARGEST_INVERSE as LARGEST_INVERSE
+from .factorised_blocks import LARGEST_INVERSE as LARGEST_INVERSE
 from .operator import LOG_2PI as LOG_2PI, BalanceOperator as BalanceOperator, Factor as Factor
 from .randomness import (
     SCHEME as SCHEME,
     BatchGenerator as BatchGenerator,
-    paired_normals as paired_normals,
+    flat_antithetic_normals as flat_antithetic_normals,
     random_keys as random_keys,
 )
 from .subspace import exact_directions as exact_directions, log_volume as log_volume

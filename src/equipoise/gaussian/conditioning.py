@@ -1,4 +1,4 @@
-"""Conditioning: a Gaussian and balances in, a Gaussian out; as a function and as a layer for any torch model."""
+"""Conditioning of Gaussians on balances, as a function and as a layer for any torch model."""
 
 import numpy as np
 import torch
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from equipoise.balances import LinearConstraint
 from equipoise.errors import InputError
 from equipoise.gaussian.conditioned_moments import UpdatedGaussian
+from equipoise.gaussian.connected_blocks import block_layout
 from equipoise.gaussian.distributions import ConditionedGaussian, DiagonalGaussian
-from equipoise.gaussian.layout import block_layout
 from equipoise.gaussian.operator import BalanceOperator
 from equipoise.gaussian.shapes import batch_shape, common_shape
 from equipoise.gaussian.tolerance import GaussianOffset, LogNormalVariance, Tolerance, tolerance_posterior
@@ -34,19 +34,21 @@ def condition(
         μ_C = μ + K (t − B μ)                          (C3)
         Σ_C = diag(v) − K S Kᵀ                         (C4)
 
-    Inputs known only to within `input_var` enter as hidden outputs `δx ~ N(0, diag(input_var))` with coefficients
+    Inputs with variances `input_var` enter as hidden outputs `δx ~ N(0, diag(input_var))` with coefficients
     `A`, which adds `A diag(input_var) Aᵀ` to `S` (C5). The network mean's own dependence on x is neglected.
 
     Args:
         gaussian: `N(μ, diag(v))`, any leading batch shape, event `(n_y,)`.
-        B: Coefficients, shared `(m, n_y)` or per row `(..., m, n_y)`.
+        B: Coefficients, shared `(m, n_y)` or per row `(..., m, n_y)`, or an operator made of them.
         target: `t = b − A x`, shape `(..., m)`.
-        tol_var: Tolerance variances `r ≥ 0`; 0 makes a balance exact.
-        A: Input coefficients; needed with `input_var` only.
-        input_var: Variances of the inputs, 0 for those known exactly.
-        rounding: Largest residual of an exact balance that `log_prob` takes for rounding.
+        tol_var: Tolerance variances `r ≥ 0`, a number or shape `(..., m)`; 0 makes a balance exact.
+        A: Input coefficients, shape `(m, n_x)`; needed with `input_var` only.
+        input_var: Variances of the inputs, shape `(..., n_x)`, 0 for inputs known exactly.
+        rounding: Largest residual of an exact balance that `log_prob` counts as rounding, shape `(..., m)`.
     Returns:
         A `ConditionedGaussian`. The algebra runs in float64; results have the dtype of `gaussian.mean`.
+    Raises:
+        InputError: If shapes do not agree, a tolerance variance is negative, or `A` is missing beside `input_var`.
 
     Example:
         Three equal parts must sum to 1; the mean starts at a sum of 3.
@@ -59,7 +61,8 @@ def condition(
     dtype, work = gaussian.mean.dtype, _work_dtype(gaussian.mean)
     _check_shapes(gaussian, B.B if isinstance(B, BalanceOperator) else B, target)
     operator = B if isinstance(B, BalanceOperator) else BalanceOperator(B.to(work))
-    prior, target, tol_var, n_hidden = gaussian.to(work), target.to(work), _variances(tol_var, target, work), 0
+    prior, target, n_hidden = gaussian.to(work), target.to(work), 0
+    tol_var = _tolerance_variances(tol_var, target, work)
     if input_var is not None:
         if A is None:
             raise InputError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
@@ -68,7 +71,7 @@ def condition(
     return UpdatedGaussian(prior, operator, target, tol_var, n_hidden, dtype, rounding)
 
 
-def _variances(tol_var: Tensor | float, target: Tensor, work: torch.dtype) -> Tensor:
+def _tolerance_variances(tol_var: Tensor | float, target: Tensor, work: torch.dtype) -> Tensor:
     tol_var = torch.as_tensor(tol_var, dtype=work, device=target.device)
     tol_var = tol_var.expand(target.shape[-1:]) if tol_var.ndim == 0 else tol_var
     if tol_var.is_meta or torch.compiler.is_compiling() or tol_var.numel() == 0:
@@ -91,7 +94,7 @@ def _work_dtype(like: Tensor) -> torch.dtype:
 def _with_hidden_inputs(
     gaussian: DiagonalGaussian, B: Tensor, A: Tensor, input_var: Tensor
 ) -> tuple[DiagonalGaussian, BalanceOperator]:
-    """C5: append δx with mean 0 to the outputs."""
+    """Append the input errors δx, which have mean 0, to the outputs, and `A` to the coefficients (C5)."""
     mean, var = gaussian.mean, gaussian.var
     shape = batch_shape(mean, input_var)
     input_var = input_var.expand(*shape, input_var.shape[-1])
@@ -104,17 +107,18 @@ def _with_hidden_inputs(
 
 
 class ConditioningLayer(nn.Module):
-    """Conditioning as the last layer of *any* torch model that gives a mean and a variance.
+    """Conditioning on balances as the last layer of *any* torch model that predicts a mean and a variance.
 
     Args:
         constraint: The balances `A x + B y = b`, in the units of the model's outputs.
-        tolerance: How far each balance may be missed: `None` learns it (default prior on the relative tolerance),
-            `0` is exact, a positive number is a fixed standard deviation in the balance's own unit, a
-            `TolerancePrior` is learned from that prior; or a mapping from balance names to any of these. A ready
-            `LogNormalVariance` of relative tolerances is taken as it is.
-        output_std: Standard deviations of the outputs, `(n_y,)`: what a *relative* tolerance is relative to.
-            Ones by default.
-        offset: Learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have one.
+        tolerance: `None` learns the tolerance of each balance (default prior on the relative tolerance), `0` makes
+            balances exact, a positive number is a fixed standard deviation in the balance's own unit, a
+            `TolerancePrior` learns the tolerance from that prior; or a mapping from balance names to any of these.
+            A `LogNormalVariance` of relative tolerances is used unchanged.
+        output_std: Standard deviations of the outputs, shape `(n_y,)`, which set the scales of the balances that
+            *relative* tolerances refer to (Z2). Ones by default.
+        offset: Whether to learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have
+            one, shape `(m,)`.
 
     Example:
         >>> import equipoise as eq
@@ -152,7 +156,15 @@ class ConditioningLayer(nn.Module):
         self.coupled = any(group.rows.shape[-1] > 1 for group in self.layout)
 
     def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
-        """`t = b − A x`, rows divided by their scale."""
+        """Compute the target `t = b − A x`, each balance divided by its scale.
+
+        Args:
+            x: Inputs, shape `(..., n_x)`; may be None if no balance has an input.
+        Returns:
+            Shape `(..., m)`, or `(m,)` without `x`.
+        Raises:
+            InputError: If a balance has inputs but `x` is None.
+        """
         if x is None:
             if self.needs_inputs:
                 raise InputError("These balances involve inputs, but got x=None. Pass the inputs as x.")
@@ -170,7 +182,15 @@ class ConditioningLayer(nn.Module):
         """Condition `N(mean, diag(var))` on the balances at inputs `x` (C1–C4).
 
         In training mode each row draws its own tolerance from the posterior; in evaluation mode the posterior's
-        median `exp(E[ρ])` is used, so that the layer is deterministic. `input_var` makes the inputs uncertain (C5).
+        median `exp(E[ρ])` is used, so that the layer is deterministic.
+
+        Args:
+            mean, var: `μ` and `v`, shape `(..., n_y)`.
+            x: Inputs, shape `(..., n_x)`; may be None if no balance has an input.
+            generator: Source of the draws in training mode.
+            input_var: Variances of uncertain inputs, shape `(..., n_x)` (C5).
+        Returns:
+            A `ConditionedGaussian`, event shape `(n_y,)`.
         """
         target = self.target(x)
         if mean.shape[-1] != self.B.shape[-1]:
@@ -194,15 +214,25 @@ class ConditioningLayer(nn.Module):
         tol_var: Float[Tensor, "... m"],
         rounding: Float[Tensor, " m"] | None = None,
     ) -> ConditionedGaussian:
-        """Condition on given targets and tolerances, both in units of the rows' scales."""
+        """Condition a Gaussian on targets and tolerances in units of the balances' scales (C1–C4).
+
+        Args:
+            gaussian: `N(μ, diag(v))`, event shape `(n_y,)`.
+            target: `t`, each balance divided by its scale, shape `(..., m)`.
+            tol_var: Relative tolerance variances, shape `(..., m)`.
+            rounding: As in `condition`, each balance divided by its scale.
+        """
         return condition(gaussian, self.operator(_work_dtype(gaussian.mean)), target, tol_var, rounding=rounding)
 
     def operator(self, dtype: torch.dtype) -> BalanceOperator:
-        """`B` of the scaled rows."""
+        """Return the coefficients `B`, each balance divided by its scale, as an operator of this dtype."""
         return BalanceOperator(self.B.to(dtype), self.layout)
 
     def kl(self) -> Float[Tensor, ""]:
-        """`KL(q(ρ) ‖ p(ρ))` plus that of the offsets, in nats: add it once per data set to the loss (K2, K3)."""
+        """Compute the KL divergence of tolerances and offsets from their priors in nats (K2, K3).
+
+        Add it to the loss once per data set, not once per row.
+        """
         kl = self.tolerance.kl_terms().sum()
         return kl if self.offset is None else kl + self.offset.kl_terms().sum()
 

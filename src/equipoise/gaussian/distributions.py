@@ -1,7 +1,7 @@
-"""The values passed around: Gaussians before and after conditioning on balances.
+"""Gaussians before and after conditioning on balances.
 
-A `DiagonalGaussian` is what a network says for one draw of its weights. Conditioning it on `B y + ε = t`
-gives a `ConditionedGaussian`. Neither ever forms an `n_y × n_y` matrix unless `.covariance()` is called.
+A network predicts a `DiagonalGaussian` for each draw of its weights. Conditioning it on `B y + ε = t` gives a
+`ConditionedGaussian`. Neither forms an `n_y × n_y` matrix unless `.covariance()` is called.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.gaussian.operator import LOG_2PI, BalanceOperator, Factor, safe_sqrt, somewhere
+from equipoise.gaussian.operator import LOG_2PI, BalanceOperator, Factor, any_true, safe_sqrt
 from equipoise.gaussian.shapes import batch_shape, common_shape
 from equipoise.gaussian.subspace import singular_log_prob
 
@@ -35,17 +35,22 @@ class DiagonalGaussian:
     var: Float[Tensor, "... n_y"]
 
     def to(self, dtype: torch.dtype) -> "DiagonalGaussian":
-        """The same in another dtype."""
+        """Convert mean and variance to another dtype."""
         same = self.mean.dtype == self.var.dtype == dtype
         return self if same else DiagonalGaussian(self.mean.to(dtype), self.var.to(dtype))
 
     def sample(self, n_draws: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws ... n_y"]:
-        """Reparameterised draws on axis 0."""
+        """Draw samples, differentiable with respect to mean and variance.
+
+        Args:
+            n_draws: Number of draws, which become axis 0 of the result.
+            generator: Source of random numbers; torch's default by default.
+        """
         shape = (n_draws, *common_shape(self.mean.shape, self.var.shape))
         return self.mean + self.var.sqrt() * _standard_normal(shape, self.mean, generator)
 
     def log_prob(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "..."]:
-        """Joint log density, summed over outputs."""
+        """Compute the joint log density of `y`, shape `(..., n_y)`: the sum over its outputs, shape `(...)`."""
         return normal_log_prob(y, self.mean, self.var).sum(-1)
 
 
@@ -64,10 +69,16 @@ class ConditionedGaussian:
         operator: `B`.
         target: `t`, shape `(..., m)`.
         tol_var: `r ≥ 0`, shape `(..., m)`.
-        n_hidden: How many trailing variables (uncertain inputs) are integrated out of every result.
-        dtype: The dtype results come back in; the algebra itself is done in that of `prior`.
-        rounding: Largest `|t − B y|` that still counts as obeying an exact balance, shape `(..., m)`;
+        n_hidden: Number of trailing variables (uncertain inputs) that are integrated out of every result.
+        dtype: The dtype of results; the algebra itself is done in that of `prior`.
+        rounding: Largest `|t − B y|` that counts as obeying an exact balance, shape `(..., m)`;
             `1e-9 (Σ|B||y| + |t|)` by default.
+
+    Example:
+        >>> from equipoise import condition
+        >>> c = condition(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.ones(1, 2), torch.tensor([1.0]))
+        >>> c.mean, c.var, c.innovation
+        (tensor([0.5000, 0.5000]), tensor([0.5000, 0.5000]), tensor([1.], dtype=torch.float64))
     """
 
     prior: DiagonalGaussian
@@ -80,61 +91,75 @@ class ConditionedGaussian:
 
     @cached_property
     def factor(self) -> Factor:
-        """`S`, factorised (C1)."""
+        """The factorised `S = B diag(v) Bᵀ + diag(r)` (C1)."""
         return self.operator.factor(self.prior.var, self.tol_var)
 
     @cached_property
     def innovation(self) -> Float[Tensor, "... m"]:
-        """`t − B μ`: by how much the network's mean misses each balance."""
+        """`t − B μ`, by how much the mean before conditioning misses each balance, shape `(..., m)`."""
         return self.target - self.operator.apply(self.prior.mean)
 
     @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:
-        """`μ_C` (C3)."""
-        return self._seen(self._obeying(self.prior.mean + self.gain(self.innovation), self.target))
+        """The mean after conditioning, `μ_C` (C3), shape `(..., n_y)`."""
+        return self._to_outputs(self._correct_exact(self.prior.mean + self.gain(self.innovation), self.target))
 
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:
-        """`diag(K S Kᵀ) = v² ⊙ diag(Bᵀ S⁻¹ B)`: the variance that the balances take away (C4)."""
-        return self._seen(self.prior.var * self._share)
+        """The variance that conditioning removes, `diag(K S Kᵀ) = v² ⊙ diag(Bᵀ S⁻¹ B)` (C4), shape `(..., n_y)`."""
+        return self._to_outputs(self.prior.var * self._reduction_share)
 
     @cached_property
     def var(self) -> Float[Tensor, "... n_y"]:
-        """`v_C = diag(Σ_C)` (C4), accurate to a few roundings of `v`."""
-        return self._seen(self.prior.var * (1.0 - self._share))
+        """The variance after conditioning, `v_C = diag(Σ_C)` (C4), shape `(..., n_y)`; accurate to roundings of `v`."""
+        return self._to_outputs(self.prior.var * (1.0 - self._reduction_share))
 
     @cached_property
-    def _share(self) -> Tensor:
-        """The share of its variance that each output loses; rounding must not lift it above 1, nor cut its gradient."""
+    def _reduction_share(self) -> Tensor:
+        """The share of its variance that each output loses, clipped to 1 with the gradient of the unclipped share."""
         share = self.prior.var * self.factor.adjoint_diag
         return share - (share.detach() - 1.0).clamp_min(0.0)
 
     def gain(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
-        """`K` times a vector of balance residuals, `K = diag(v) Bᵀ S⁻¹` (C2)."""
+        """Multiply balance residuals by the gain, `K = diag(v) Bᵀ S⁻¹` (C2).
+
+        Args:
+            balance: Residuals, shape `(..., m)`.
+        Returns:
+            Corrections of the outputs, hidden variables included, shape `(..., n_y)`.
+        """
         return self.prior.var * self.operator.adjoint(self.factor.solve(balance))
 
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
-        """`Σ_C = diag(v) − K S Kᵀ` (C4), the only place where an `n_y × n_y` matrix is formed."""
+        """Compute the covariance after conditioning, `Σ_C = diag(v) − K S Kᵀ` (C4), as an `n_y × n_y` matrix."""
         half = self.factor.half() * self.prior.var.unsqueeze(-2)
         n = self.prior.var.shape[-1] - self.n_hidden
         return (torch.diag_embed(self.prior.var) - half.mT @ half)[..., :n, :n].to(self.dtype)
 
     def reduction_lost_without(self) -> Float[Tensor, "... m n_y"]:
-        """The reduction each output would lose if one balance alone were left out.
+        """Compute how much less variance each output would lose without each of the balances.
 
-        Dropping balance k is `r_k → ∞`, a rank-one downdate::
+        Leaving balance k out is `r_k → ∞`, a rank-one downdate::
 
             diag(K S Kᵀ) − diag(K₋ₖ S₋ₖ K₋ₖᵀ) = K_{·k}² / (S⁻¹)_kk       (D4)
+
+        Returns:
+            Variances by balance left out and output, shape `(..., m, n_y)`.
         """
         K = self.factor.inverse_rows() * self.prior.var.unsqueeze(-2)
-        return self._seen(K.square() / self.factor.inverse_diag.unsqueeze(-1).clamp_min(torch.finfo(K.dtype).tiny))
+        inverse_diag = self.factor.inverse_diag.unsqueeze(-1).clamp_min(torch.finfo(K.dtype).tiny)
+        return self._to_outputs(K.square() / inverse_diag)
 
     def sample(self, n_draws: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws ... n_y"]:
-        """Joint draws by Matheron's rule, exact at `r = 0` too, reparameterised, draws on axis 0.
+        """Draw joint samples by Matheron's rule, exact at `r = 0` too, differentiable with respect to all parameters.
 
         With `y₀ ~ N(μ, diag(v))`, `ε ~ N(0, R)`::
 
             y = y₀ + K (t − B y₀ − ε)                  (M1)
+
+        Args:
+            n_draws: Number of draws, which become axis 0 of the result.
+            generator: Source of random numbers; torch's default by default.
         """
         parts = (self.prior.mean, self.prior.var, self.target, self.tol_var, self.operator.B[..., 0])
         shape = batch_shape(*parts)
@@ -142,26 +167,31 @@ class ConditionedGaussian:
             (n_draws, *shape, self.prior.mean.shape[-1]), self.prior.mean, generator
         )
         noise = _standard_normal((n_draws, *shape, self.tol_var.shape[-1]), self.prior.mean, generator)
-        return self._seen(self.update(y0, noise))
+        return self._to_outputs(self.update(y0, noise))
 
     def update(self, y0: Float[Tensor, "... n_y"], noise: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
-        """M1 for given draws `y₀` and standard normal `noise` (ε = √r · noise)."""
-        wanted = self.target - safe_sqrt(self.tol_var) * noise
-        return self._obeying(y0 + self.gain(wanted - self.operator.apply(y0)), wanted)
+        """Turn draws before conditioning into draws after conditioning by Matheron's rule (M1).
 
-    def _obeying(self, y: Tensor, wanted: Tensor) -> Tensor:
-        """Bring exact balances from the cond(√S) roundings that a triangular solve leaves down to rounding."""
+        Args:
+            y0: Draws `y₀ ~ N(μ, diag(v))`, shape `(..., n_y)`, hidden variables included.
+            noise: Standard normal numbers, `ε = √r · noise`, shape `(..., m)`.
+        """
+        exact_target = self.target - safe_sqrt(self.tol_var) * noise
+        return self._correct_exact(y0 + self.gain(exact_target - self.operator.apply(y0)), exact_target)
+
+    def _correct_exact(self, y: Tensor, target: Tensor) -> Tensor:
+        """Correct `y` so that exact balances are obeyed to rounding; a triangular solve leaves cond(√S) roundings."""
         exact = self.tol_var == 0
-        if not (self.operator.coupled and somewhere(exact)):
+        if not (self.operator.coupled and any_true(exact)):
             return y
         with torch.no_grad():  # a rounding has no gradient
-            correction = self.gain(torch.where(exact, wanted - self.operator.apply(y), 0.0))
+            correction = self.gain(torch.where(exact, target - self.operator.apply(y), 0.0))
         return y + correction
 
     def log_prob(
         self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
     ) -> Float[Tensor, "..."]:
-        """Joint log density of measured outputs, `y_obs = y + e`, `e ~ N(0, diag(w))`.
+        """Compute the joint log density of measured outputs, `y_obs = y + e`, `e ~ N(0, diag(w))`.
 
         By Bayes' rule it needs only m × m algebra. With `g = v / (v + w)`::
 
@@ -169,18 +199,20 @@ class ConditionedGaussian:
                              + log N(t; B(μ + g⊙(y_obs − μ)), B diag(g⊙w) Bᵀ + R)
                              − log N(t; B μ, S)                                        (L2)
 
-        A NaN in `y` was not measured (`w = ∞`): its first term drops and `g⊙w → v`. Balances that `y_obs` must
-        obey exactly (`r = 0`, `w = 0`) put the density on the affine subspace `B_e y = t_e`, where their part of the
-        second term is `−½ log det(B_e B_eᵀ)` (L3), and −∞ off it.
+        A NaN in `y` is an output that was not measured (`w = ∞`): its first term drops and `g⊙w → v`. Balances that
+        `y_obs` must obey exactly (`r = 0`, `w = 0`) put the density on the affine subspace `B_e y = t_e`, where their
+        part of the second term is `−½ log det(B_e B_eᵀ)` (L3); off the subspace the log density is −∞.
 
         Args:
             y: Measured outputs, shape `(..., n_y)`, NaN where missing.
             sensor_var: `w ≥ 0`, broadcast against `y`.
+        Returns:
+            Log densities, shape `(...)`.
         """
         return _joint_log_prob(self, y, sensor_var)
 
-    def _seen(self, values: Tensor) -> Tensor:
-        """Drop the hidden variables and return to the caller's dtype."""
+    def _to_outputs(self, values: Tensor) -> Tensor:
+        """Drop the hidden variables and convert to the dtype of results."""
         values = values[..., : -self.n_hidden] if self.n_hidden else values
         return values if values.dtype == self.dtype else values.to(self.dtype)
 
@@ -197,13 +229,13 @@ def _joint_log_prob(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | floa
     g = torch.where(measured, var / total_var, 0.0)
     smoothed_var = torch.where(measured, g * w, var)
 
-    first = torch.where(measured, normal_log_prob(y, mean, total_var), 0.0).sum(-1)
-    left = c.target - c.operator.apply(mean + g * (y - mean))
-    if somewhere(c.tol_var == 0):
-        middle = singular_log_prob(c.operator, left, smoothed_var, c.tol_var, _rounding(c, y))
+    output_term = torch.where(measured, normal_log_prob(y, mean, total_var), 0.0).sum(-1)
+    residual = c.target - c.operator.apply(mean + g * (y - mean))
+    if any_true(c.tol_var == 0):
+        balance_term = singular_log_prob(c.operator, residual, smoothed_var, c.tol_var, _rounding(c, y))
     else:
-        middle = c.operator.factor(smoothed_var, c.tol_var).log_prob(left)
-    return (first + middle - c.factor.log_prob(c.innovation)).to(c.dtype)
+        balance_term = c.operator.factor(smoothed_var, c.tol_var).log_prob(residual)
+    return (output_term + balance_term - c.factor.log_prob(c.innovation)).to(c.dtype)
 
 
 def _rounding(c: ConditionedGaussian, y: Tensor) -> Tensor:
@@ -213,7 +245,12 @@ def _rounding(c: ConditionedGaussian, y: Tensor) -> Tensor:
 
 
 def normal_log_prob(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-    """`log N(y; mean, var)` element by element."""
+    """Compute `log N(y; mean, var)` element by element, for tensors that broadcast to one shape.
+
+    Example:
+        >>> normal_log_prob(torch.zeros(2), torch.zeros(2), torch.ones(2))        # −½ log 2π
+        tensor([-0.9189, -0.9189])
+    """
     return -0.5 * ((y - mean).square() / var + var.log() + LOG_2PI)
 
 

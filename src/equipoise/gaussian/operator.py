@@ -1,4 +1,4 @@
-"""`S = B diag(v) Bᵀ + diag(r)` in connected blocks: the one matrix the library ever factorises."""
+"""The coefficients `B` as an operator, and `S = B diag(v) Bᵀ + diag(r)` factorised in connected blocks."""
 
 import math
 from functools import cached_property
@@ -10,19 +10,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
-from equipoise.gaussian.factors import Inverse, Scalar, Triangular, inverse_of, triangular_factor
-from equipoise.gaussian.layout import BlockGroup, BlockLayout, block_layout
+from equipoise.gaussian.connected_blocks import BlockGroup, BlockLayout, block_layout
+from equipoise.gaussian.factorised_blocks import (
+    InvertedBlocks,
+    ScalarBlocks,
+    TriangularBlocks,
+    factorise_blocks,
+    invert_blocks,
+)
 from equipoise.gaussian.shapes import batch_shape
 
 LOG_2PI = math.log(2.0 * math.pi)
+FactorisedBlocks = ScalarBlocks | InvertedBlocks | TriangularBlocks
 
 
 class BalanceOperator:
-    """The coefficients `B` as an operator that knows which balances touch each other.
+    """The coefficients `B` as a linear operator with a partition into connected blocks (balances that share outputs).
 
     Args:
         B: Coefficients, shape `(..., m, n_y)`; leading axes broadcast against the batch.
-        layout: Which rows and outputs make up each block; found from the zeros of `B` when not given.
+        layout: Rows and columns of each connected block; computed from the zeros of `B` by default.
+
+    Example:
+        >>> operator = BalanceOperator(torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, -1.0]]))
+        >>> operator.coupled, operator.apply(torch.tensor([1.0, 2.0, 3.0]))
+        (True, tensor([ 3., -1.]))
     """
 
     def __init__(self, B: Float[Tensor, "... m n_y"], layout: list[BlockLayout] | None = None):
@@ -36,24 +48,35 @@ class BalanceOperator:
 
     @cached_property
     def groups(self) -> list[BlockGroup]:
-        """The coefficients of all blocks, by their size."""
+        """The coefficients of the connected blocks, one batch for each size of block."""
         return [group.gather(self.B) for group in self.layout]
 
     @cached_property
     def owners(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Of every output the one balance that it is in, −1 for none, and its coefficient there; none is in two."""
+        """The one balance that each output is in, −1 for none, and its coefficient there, both of shape `(n_y,)`.
+
+        Defined where no two balances share an output.
+        """
         B = self.B.numpy()
         owner = np.where((B != 0).any(0), np.argmax(B != 0, axis=0) if len(B) else -1, -1)
         return owner, B[owner, np.arange(B.shape[1])] if len(B) else np.zeros(B.shape[1])
 
     @cached_property
     def entries(self) -> tuple[NDArray, ...]:
-        """The blocks as flat arrays, one after the other: where each begins among all balances, and these; the same of
-        outputs; where the coefficients of each of these outputs begin, and of every coefficient its balance, counted
-        within the block, and its value.
+        """The nonzero coefficients as flat arrays, block by block.
+
+        ::
+
+            rows[row_start[b] : row_start[b + 1]]                balances of block b
+            columns[column_start[b] : column_start[b + 1]]       outputs of block b
+            local[entry_start[c] : entry_start[c + 1]]           balances of output columns[c], counted within the block
+            coefficients[entry_start[c] : entry_start[c + 1]]    its coefficients in them
+
+        Returns:
+            `row_start, rows, column_start, columns, entry_start, local, coefficients`.
         """
-        B, found = self.B.numpy(), ([0], [], [0], [], [0], [], [])
-        row_start, rows, column_start, columns, entry_start, local, coefficients = found
+        B, arrays = self.B.numpy(), ([0], [], [0], [], [0], [], [])
+        row_start, rows, column_start, columns, entry_start, local, coefficients = arrays
         for block in (block for group in self.layout for block in group.rows.tolist()):
             rows += block
             row_start.append(len(rows))
@@ -63,22 +86,22 @@ class BalanceOperator:
                 coefficients += B[block, j][B[block, j] != 0].tolist()
                 entry_start.append(len(local))
             column_start.append(len(columns))
-        return *(np.array(part, np.int64) for part in found[:-1]), np.array(coefficients, np.float64)
+        return *(np.array(part, np.int64) for part in arrays[:-1]), np.array(coefficients, np.float64)
 
     def apply(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
-        """`B y`."""
+        """Compute `B y`."""
         return linear(y, self.B) if self.B.ndim == 2 else (self.B @ y.unsqueeze(-1)).squeeze(-1)
 
     def adjoint(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
-        """`Bᵀ λ`."""
+        """Compute `Bᵀ λ` for a vector λ of one number per balance."""
         return balance @ self.B if self.B.ndim == 2 else (self.B.mT @ balance.unsqueeze(-1)).squeeze(-1)
 
     def apply_squared(self, var: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
-        """`diag(B diag(v) Bᵀ) = B² v`."""
+        """Compute `diag(B diag(v) Bᵀ) = B² v`."""
         return linear(var, self.squares) if self.B.ndim == 2 else (self.squares @ var.unsqueeze(-1)).squeeze(-1)
 
     def adjoint_squared(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
-        """`diag(Bᵀ diag(λ) B) = (B²)ᵀ λ`."""
+        """Compute `diag(Bᵀ diag(λ) B) = (B²)ᵀ λ`."""
         return balance @ self.squares if self.B.ndim == 2 else (self.squares.mT @ balance.unsqueeze(-1)).squeeze(-1)
 
     @cached_property
@@ -87,25 +110,38 @@ class BalanceOperator:
         return self.B.square()
 
     def magnitude(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
-        """`Σ_j |B_kj| |y_j|`: what rounding in `B y` is measured against."""
+        """Compute `Σ_j |B_kj| |y_j|`, the magnitude that the rounding error of `B y` is relative to."""
         return (self.B.abs() @ y.abs().unsqueeze(-1)).squeeze(-1)
 
     def factor(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "Factor":
-        """Factorise `S = B diag(v) Bᵀ + diag(r)` (C1): divisions where no two balances touch, else block by block."""
+        """Factorise `S = B diag(v) Bᵀ + diag(r)` (C1), block by block where balances share outputs.
+
+        Args:
+            var: `v`, shape `(..., n_y)`.
+            tol_var: `r`, shape `(..., m)`.
+        """
         if not self.coupled:
             return DiagonalFactor(self, var, tol_var)
         return BlockFactor(self, [_factor_group(group, var, tol_var) for group in self.groups])
 
     def inverted(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "BlockFactor | None":
-        """The factor by blocks, if all are so well conditioned that their inverses may be used; else None."""
+        """Factorise `S` by inverses of its blocks, or return None unless all blocks are well conditioned.
+
+        Arguments are those of `factor`.
+        """
         parts = [_invert_group(group, var, tol_var) for group in self.groups]
         return None if None in parts else BlockFactor(self, parts)  # type: ignore[arg-type]
 
 
 class DiagonalFactor:
-    """`S` where no two balances share an output: its diagonal `B² v + r` (C1).
+    """`S` where no two balances share an output, a diagonal `B² v + r` (C1).
 
     `S = 0` (nothing uncertain in an exact balance) has the pseudo-inverse 0.
+
+    Args:
+        operator: `B`.
+        var: `v`, shape `(..., n_y)`.
+        tol_var: `r`, shape `(..., m)`.
     """
 
     def __init__(self, operator: BalanceOperator, var: Tensor, tol_var: Tensor):
@@ -114,12 +150,12 @@ class DiagonalFactor:
         self.inverse_diag = reciprocal_or_zero(self.S)
 
     def solve(self, rhs: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
-        """`S⁻¹ rhs`."""
+        """Compute `S⁻¹ rhs`."""
         return rhs * self.inverse_diag
 
     @cached_property
     def log_det(self) -> Float[Tensor, "..."]:
-        """`log det S`."""
+        """`log det S`, shape `(...)`."""
         return self.S.log().sum(-1)
 
     @cached_property
@@ -128,32 +164,37 @@ class DiagonalFactor:
         return self.operator.adjoint_squared(self.inverse_diag)
 
     def half(self) -> Float[Tensor, "... m n_y"]:
-        """`S^{-1/2} B`."""
+        """Compute `S^{-1/2} B`."""
         return self.operator.B * safe_sqrt(self.inverse_diag).unsqueeze(-1)
 
     def inverse_rows(self) -> Float[Tensor, "... m n_y"]:
-        """`S⁻¹ B`."""
+        """Compute `S⁻¹ B`."""
         return self.operator.B * self.inverse_diag.unsqueeze(-1)
 
     def log_prob(self, residual: Float[Tensor, "... m"]) -> Float[Tensor, "..."]:
-        """`log N(residual; 0, S)`."""
+        """Compute `log N(residual; 0, S)`, shape `(...)`."""
         return _log_prob(self, residual)
 
 
 class BlockFactor:
-    """A factorised `S = B diag(v) Bᵀ + diag(r)`, shape `(..., m, m)` and never stored as such (C1)."""
+    """`S = B diag(v) Bᵀ + diag(r)` factorised in connected blocks, never stored as a matrix `(..., m, m)` (C1).
 
-    def __init__(self, operator: BalanceOperator, parts: list[Scalar | Inverse | Triangular]):
+    Args:
+        operator: `B`.
+        parts: Factorised blocks, one batch for each of `operator.groups`.
+    """
+
+    def __init__(self, operator: BalanceOperator, parts: list[FactorisedBlocks]):
         self.operator = operator
         self._parts = parts
 
     def solve(self, rhs: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
-        """`S⁻¹ rhs`."""
-        return self._rows([part.solve(group.rows_of(rhs)) for group, part in self._pairs()])
+        """Compute `S⁻¹ rhs`."""
+        return self._rows([part.solve(group.rows_of(rhs)) for group, part in self._blocks()])
 
     @cached_property
     def log_det(self) -> Float[Tensor, "..."]:
-        """`log det S`."""
+        """`log det S`, shape `(...)`."""
         return sum(part.log_det() for part in self._parts)  # type: ignore[return-value]
 
     @cached_property
@@ -163,29 +204,29 @@ class BlockFactor:
 
     @cached_property
     def adjoint_diag(self) -> Float[Tensor, "... n_y"]:
-        """`diag(Bᵀ S⁻¹ B)`: by C4, the share of its variance each output loses is `v` times this."""
-        return sum(group.scatter_columns(_adjoint_diag(group, part)) for group, part in self._pairs())  # type: ignore[return-value]
+        """`diag(Bᵀ S⁻¹ B)`; `v` times this is the share of its variance that each output loses (C4)."""
+        return sum(group.scatter_columns(_adjoint_diag(group, part)) for group, part in self._blocks())  # type: ignore[return-value]
 
     def sandwiched(self, w: Float[Tensor, "... n_y"]) -> tuple[Float[Tensor, "... n_y"], Float[Tensor, "... m"]]:
-        """`diag(Bᵀ W B)` and `diag(W)` of `W = S⁻¹ B diag(w) Bᵀ S⁻¹`, if `S` was `inverted`."""
-        diagonals = [_sandwiched(group, part, w) for group, part in self._pairs()]
+        """Compute `diag(Bᵀ W B)` and `diag(W)` of `W = S⁻¹ B diag(w) Bᵀ S⁻¹`; needs a factor by `operator.inverted`."""
+        diagonals = [_sandwiched(group, part, w) for group, part in self._blocks()]
         columns = [group.scatter_columns(d[0]) for group, d in zip(self.operator.groups, diagonals, strict=True)]
         return sum(columns), self._rows([d[1] for d in diagonals])  # type: ignore[return-value]
 
     def half(self) -> Float[Tensor, "... m n_y"]:
-        """`L⁻¹ B` with `S = L Lᵀ`, so that `Bᵀ S⁻¹ B` is its Gram matrix."""
-        return torch.cat([group.scatter_rows(part.half(group.B)) for group, part in self._pairs()], dim=-2)
+        """Compute `L⁻¹ B` with `S = L Lᵀ`, whose Gram matrix is `Bᵀ S⁻¹ B`; rows in the order of the blocks."""
+        return torch.cat([group.scatter_rows(part.half(group.B)) for group, part in self._blocks()], dim=-2)
 
     def inverse_rows(self) -> Float[Tensor, "... m n_y"]:
-        """`S⁻¹ B`, rows in the order of the balances."""
-        parts = [group.scatter_rows(part.solve_matrix(group.B)) for group, part in self._pairs()]
+        """Compute `S⁻¹ B`, rows in the order of the balances."""
+        parts = [group.scatter_rows(part.solve_matrix(group.B)) for group, part in self._blocks()]
         return torch.cat(parts, dim=-2).index_select(-2, self._inverse_order)
 
     def log_prob(self, residual: Float[Tensor, "... m"]) -> Float[Tensor, "..."]:
-        """`log N(residual; 0, S)`."""
+        """Compute `log N(residual; 0, S)`, shape `(...)`."""
         return _log_prob(self, residual)
 
-    def _pairs(self):
+    def _blocks(self):
         return zip(self.operator.groups, self._parts, strict=True)
 
     @property
@@ -194,7 +235,7 @@ class BlockFactor:
         return rows.argsort().to(self.operator.B.device)
 
     def _rows(self, parts: list[Tensor]) -> Tensor:
-        """Concatenate per-group results `(..., n_blocks, k)` into balance order `(..., m)`."""
+        """Concatenate values `(..., n_blocks, k)` of all groups, in the order of the balances, shape `(..., m)`."""
         flat = [part.flatten(-2) for part in parts]
         if len(flat) == 1 and self.operator.groups[0].layout.ordered:
             return flat[0]
@@ -203,16 +244,17 @@ class BlockFactor:
 
 
 Factor = DiagonalFactor | BlockFactor
+"""A factorised `S = B diag(v) Bᵀ + diag(r)` (C1), made by `BalanceOperator.factor`."""
 
 
-def _adjoint_diag(group: BlockGroup, part: Scalar | Inverse | Triangular) -> Tensor:
-    if isinstance(part, Scalar):
+def _adjoint_diag(group: BlockGroup, part: FactorisedBlocks) -> Tensor:
+    if isinstance(part, ScalarBlocks):
         return group.B.squeeze(-2).square() * part.inverse
-    return group.adjoint_diag(part.inverse) if isinstance(part, Inverse) else part.half(group.B).square().sum(-2)
+    return group.adjoint_diag(part.inverse) if isinstance(part, InvertedBlocks) else part.half(group.B).square().sum(-2)
 
 
-def _sandwiched(group: BlockGroup, part: Scalar | Inverse | Triangular, w: Tensor) -> tuple[Tensor, Tensor]:
-    X = part.inverse.unsqueeze(-1) if isinstance(part, Scalar) else part.inverse  # type: ignore[union-attr]
+def _sandwiched(group: BlockGroup, part: FactorisedBlocks, w: Tensor) -> tuple[Tensor, Tensor]:
+    X = part.inverse.unsqueeze(-1) if isinstance(part, ScalarBlocks) else part.inverse  # type: ignore[union-attr]
     return group.diagonals(X @ group.gram(group.columns_of(w)) @ X)
 
 
@@ -220,27 +262,27 @@ def _log_prob(factor: Factor, residual: Tensor) -> Tensor:
     return -0.5 * ((residual * factor.solve(residual)).sum(-1) + factor.log_det + residual.shape[-1] * LOG_2PI)
 
 
-def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> Scalar | Inverse | Triangular:
+def _factor_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> FactorisedBlocks:
     inverted = _invert_group(group, var, tol_var)
-    return inverted or triangular_factor(group.B, group.columns_of(var), group.rows_of(tol_var))
+    return inverted or factorise_blocks(group.B, group.columns_of(var), group.rows_of(tol_var))
 
 
-def _invert_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> Scalar | Inverse | None:
+def _invert_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> ScalarBlocks | InvertedBlocks | None:
     v, r = group.columns_of(var), group.rows_of(tol_var)
     if group.layout.rows.shape[-1] == 1:
-        return Scalar((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
-    return inverse_of(group.S(v, r))
+        return ScalarBlocks((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
+    return invert_blocks(group.S(v, r))
 
 
 def reciprocal_or_zero(S: Tensor) -> Tensor:
-    """`1 / S`, and 0 where `S = 0` (nothing is uncertain in an exact balance): the pseudo-inverse."""
+    """Compute the pseudo-inverse of a diagonal: `1 / S`, and 0 where `S = 0` (an exact balance, nothing uncertain)."""
     if S.requires_grad:
-        return S.masked_fill(S == 0, torch.inf).reciprocal()  # has the gradient 0 there, not NaN
+        return S.masked_fill(S == 0, torch.inf).reciprocal()  # the gradient at 0 is 0, not NaN
     return S.reciprocal().nan_to_num_(nan=torch.nan, posinf=0.0)
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """`√x` with gradient 0 at 0, where that of `√x` is infinite.
+    """Compute `√x` with gradient 0 at 0, where the derivative of `√x` is infinite.
 
     Example:
         >>> x = torch.zeros(1, requires_grad=True)
@@ -251,6 +293,6 @@ def safe_sqrt(x: Tensor) -> Tensor:
     return torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0)
 
 
-def somewhere(mask: Tensor) -> bool:
-    """Whether a mask is true anywhere; yes where values cannot be looked at (tracing, the meta device)."""
+def any_true(mask: Tensor) -> bool:
+    """Return whether any element of a mask is true; True where values are not known (tracing, the meta device)."""
     return torch.compiler.is_compiling() or mask.is_meta or bool(mask.any())

@@ -1,4 +1,4 @@
-"""Random numbers of the rows of a batch: the same ones whether a process has all of its rows or only some."""
+"""Random numbers for the rows of a batch, the same whether a process holds all rows of the batch or a part of them."""
 
 import math
 from collections.abc import Sequence
@@ -11,22 +11,22 @@ from torch import Tensor
 
 from equipoise.fast import enabled
 
-SCHEME = "threefry-2x32"  # how numbers follow from a seed: a run that began with another is not continued
+SCHEME = "threefry-2x32"  # how numbers follow from a seed; a run that began with another scheme is not resumed
 
 
 class BatchGenerator(torch.Generator):
-    """A generator for some rows of a batch, which get the very numbers that they have in the whole batch.
+    """A generator for a part of a batch, whose rows get the same numbers as in the whole batch.
 
     Attributes:
-        rows: Which rows of the batch these are.
-        total: How many the whole batch has.
+        rows: The rows of the batch that make up this part.
+        total: Number of rows of the whole batch.
 
     Example:
-        >>> whole = paired_normal((6, 2), torch.Generator().manual_seed(0))
-        >>> some = BatchGenerator()
-        >>> _ = some.manual_seed(0)
-        >>> some.rows, some.total = slice(4, 6), 6
-        >>> bool((paired_normal((2, 2), some) == whole[4:]).all())
+        >>> whole = antithetic_normal((6, 2), torch.Generator().manual_seed(0))
+        >>> generator = BatchGenerator()
+        >>> _ = generator.manual_seed(0)
+        >>> generator.rows, generator.total = slice(4, 6), 6
+        >>> bool((antithetic_normal((2, 2), generator) == whole[4:]).all())
         True
     """
 
@@ -34,48 +34,76 @@ class BatchGenerator(torch.Generator):
     total: int
 
 
-def paired_normal(
+def antithetic_normal(
     shape: Sequence[int],
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
 ) -> Tensor:
-    """Standard normal numbers for the rows of a batch, its second half the negatives of its first.
+    """Draw antithetic standard normal numbers: those of a batch's second half are the negatives of its first half.
 
-    A loss is a mean over rows, so whatever ties the numbers of two rows together, its expectation is the same. Opposite
-    numbers cost half as much to make, which is a good part of a training step, and gradients of means get less noisy.
+    A loss is a mean over rows, so that its expectation does not depend on how the numbers of two rows are related.
+    Negatives halve the cost of drawing, a considerable part of a training step, and make gradients of means less noisy.
 
-    Those of a whole batch are drawn also where only some of its rows are wanted. They are drawn in single precision
-    whatever `dtype` is: noise needs no more.
+    With a `BatchGenerator` the numbers are those that the rows have in the whole batch. Numbers are drawn in single
+    precision, which is enough for noise, and converted to `dtype`.
+
+    Args:
+        shape: Shape of the result; axis 0 runs over the rows.
+        generator: Source of random numbers; torch's default by default.
+        dtype, device: Of the result.
 
     Example:
-        >>> paired_normal((4, 1), torch.Generator().manual_seed(0)).flatten()
+        >>> antithetic_normal((4, 1), torch.Generator().manual_seed(0)).flatten()
         tensor([ 0.3098,  0.7479, -0.3098, -0.7479])
     """
-    return paired_normals(shape[0], [math.prod(shape[1:])], generator, dtype, device).view(tuple(shape))
+    return flat_antithetic_normals(shape[0], [math.prod(shape[1:])], generator, dtype, device).view(tuple(shape))
 
 
-def paired_normals(
+def flat_antithetic_normals(
     n: int,
     widths: Sequence[int],
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
 ) -> Float[Tensor, " numbers"]:
-    """Such numbers for several widths, those of shape `(n, width)` one after the other, flat."""
+    """Draw antithetic standard normal numbers, as `antithetic_normal` does, for several arrays from one key.
+
+    Args:
+        n: Number of rows.
+        widths: Numbers per row of each array.
+        generator: Source of random numbers; torch's default by default.
+        dtype, device: Of the result.
+    Returns:
+        The arrays of shape `(n, width)`, flattened and concatenated.
+
+    Example:
+        >>> flat_antithetic_normals(2, [1, 2], torch.Generator().manual_seed(0)).shape
+        torch.Size([6])
+    """
     total, first = (generator.total, generator.rows.start) if isinstance(generator, BatchGenerator) else (n, 0)
     on_processor = (device is None or device.type == "cpu") and enabled() and not torch.compiler.is_compiling()
-    make = _on_processor if on_processor else partial(_on, device)
-    return make(n, total, first, widths, generator).to(dtype)
+    draw = _draw_compiled if on_processor else partial(_draw_on_device, device)
+    return draw(n, total, first, widths, generator).to(dtype)
 
 
 def random_keys(n: int, generator: torch.Generator | None = None) -> list[int]:
-    """Keys of 63 random bits for numbers that are made of a counter."""
+    """Draw keys of 63 random bits, from which a counter-based generator computes its numbers.
+
+    Args:
+        n: Number of keys.
+        generator: Source of random numbers; torch's default by default.
+
+    Example:
+        >>> keys = random_keys(2, torch.Generator().manual_seed(0))
+        >>> [0 <= key < 2**63 for key in keys]
+        [True, True]
+    """
     return torch.empty(n, dtype=torch.int64, device="cpu").random_(generator=generator).tolist()
 
 
-def _on_processor(n: int, total: int, first: int, widths: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    """The generator gives a key, and the key all numbers: in less than half the time that the generator would take."""
+def _draw_compiled(n: int, total: int, first: int, widths: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    """Draw a key from the generator and compute all numbers from it, which takes half the time of torch's generator."""
     from equipoise.fast import fill_noise
 
     (key,), noise = random_keys(1, generator), torch.empty(n * sum(widths), dtype=torch.float32, device="cpu")
@@ -83,7 +111,7 @@ def _on_processor(n: int, total: int, first: int, widths: Sequence[int], generat
     return noise
 
 
-def _on(
+def _draw_on_device(
     device: torch.device | None,
     n: int,
     total: int,

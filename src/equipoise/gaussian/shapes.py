@@ -1,4 +1,4 @@
-"""Shapes that values of different leading axes broadcast to."""
+"""Shapes to which values with different leading axes broadcast."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 def common_shape(*shapes: Sequence[int]) -> torch.Size:
-    """The shape that all of these broadcast to.
+    """Return the shape that all of these shapes broadcast to.
 
-    `torch.broadcast_shapes` also knows sizes that are symbols, but the first call of it imports sympy and more,
-    which takes most of a second in every process.
+    `torch.broadcast_shapes` handles symbolic sizes too, but its first call imports sympy and more, which takes most of
+    a second in every process.
 
     Example:
         >>> common_shape((4, 1), (3,))
@@ -23,5 +23,5 @@ def common_shape(*shapes: Sequence[int]) -> torch.Size:
 
 
 def batch_shape(*parts: Tensor) -> torch.Size:
-    """The leading axes that values with one event axis broadcast to."""
+    """Return the shape that the leading axes of values with one event axis broadcast to."""
     return common_shape(*(part.shape[:-1] for part in parts))

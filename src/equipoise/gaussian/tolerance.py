@@ -1,7 +1,7 @@
-"""How far each balance can be trusted: priors and variational posteriors.
+"""Priors and variational posteriors of tolerances, sensor variances and offsets.
 
 A tolerance is the variance `r` of a balance's residual. `ρ = log r` has a Gaussian prior and a mean-field Gaussian
-posterior. Sensor variances `w` are treated in the same way; offsets `δ` are Gaussian themselves.
+posterior. Sensor variances `w` are treated in the same way; offsets `δ` of balances are Gaussian themselves.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.errors import InputError
-from equipoise.gaussian.randomness import paired_normal
+from equipoise.gaussian.randomness import antithetic_normal
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,31 @@ class TolerancePrior:
 
     @classmethod
     def paper(cls) -> "TolerancePrior":
-        """The paper's `ρ ~ N(−2, 1)` in the balance's own unit."""
+        """Return the paper's prior, `ρ ~ N(−2, 1)` in the balance's own unit."""
         return cls(-2.0, 1.0, relative=False)
 
 
 Tolerance = Any
-"""None, a number, a `TolerancePrior`, or a mapping from balance names to these; loose here, checked with a message."""
+"""None, a number, a `TolerancePrior`, or a mapping from balance names to these, checked by `tolerance_posterior`."""
 
 
 class LogNormalVariance(nn.Module):
     """Variances `r = exp(ρ)` with prior `ρ ~ N(prior_mean, prior_std²)` and posterior `q(ρ) = N(loc, std²)`.
 
-    The posterior starts at the prior, so that one that never moved cannot look informed. Entries with a `fixed` value
-    have neither prior nor posterior.
+    The posterior starts at the prior, so that a posterior without training counts as not informed by the data. Entries
+    with a `fixed` value have neither prior nor posterior.
 
     Args:
         prior_mean, prior_std: Prior of `ρ`, shape `(k,)`.
-        fixed: Given variances, NaN where they are learned, shape `(k,)`.
-        floor: Added to learned variances: nothing can be trusted beyond rounding, shape `(k,)` or a number.
+        fixed: Known variances, NaN where a variance is learned, shape `(k,)`.
+        floor: Added to learned variances, so that they do not fall below rounding, shape `(k,)` or a number.
+
+    Example:
+        One variance is learned, the other is known to be 0.25.
+
+        >>> q = LogNormalVariance(torch.zeros(2), torch.ones(2), torch.tensor([math.nan, 0.25]))
+        >>> q.median().detach(), q.kl_terms().detach()
+        (tensor([1.0000, 0.2500], dtype=torch.float64), tensor([0., 0.], dtype=torch.float64))
     """
 
     prior_mean: Tensor
@@ -86,51 +93,64 @@ class LogNormalVariance(nn.Module):
 
     @property
     def std(self) -> Float[Tensor, " k"]:
-        """Posterior standard deviation of `ρ`."""
+        """Posterior standard deviation of `ρ`, shape `(k,)`."""
         return self.log_std.exp()
 
     @property
     def is_positive(self) -> bool:
-        """Whether all variances are above 0, as those that are learned are by definition."""
+        """Whether all variances are above 0; learned ones always are."""
         return bool((self.learned | (self.fixed > 0)).all())
 
     def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-        """The variances for given `ρ` (fixed ones stay as they are)."""
+        """Compute the variances at `ρ`, shape `(..., k)`; fixed variances do not depend on it."""
         return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
 
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... k"]:
-        """Reparameterised draws of the variances, shape `(*shape, k)`."""
+        """Draw variances from the posterior, differentiable with respect to its parameters.
+
+        Args:
+            shape: Leading shape of the draws.
+            generator: Source of random numbers; torch's default by default.
+        Returns:
+            Variances, shape `(*shape, k)`.
+        """
         return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
-        """The same for the rows of a batch, whose noise is paired."""
-        return self.at(self.loc + self.std * _paired_like(self.loc, n, generator))
+        """Draw variances for each of `n` rows of a batch, shape `(n, k)`, with antithetic noise."""
+        return self.at(self.loc + self.std * _antithetic_like(self.loc, n, generator))
 
     @torch.no_grad()
     def draw_and_pull(
         self, n: int, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, float], None]]:
-        """`draw_rows` without a graph, and the function that leaves gradients in the parameters' `.grad`, given those
-        of the draws and the weight of the KL in the loss (K2).
+        """Draw variances as `draw_rows` does, without a graph, with the function that computes gradients.
+
+        Args:
+            n: Number of rows.
+            generator: Source of random numbers.
+        Returns:
+            The draws, shape `(n, k)`, and a function of the loss's gradient with respect to them and of the weight of
+            the KL divergence (K2) in the loss. It stores the gradients of the parameters in their `.grad`.
         """
-        noise = _paired_like(self.loc, n, generator)
-        growth = torch.addcmul(self.loc, self.std, noise).exp_()  # dr / dρ
-        return torch.where(self.learned, growth + self.floor, self.fixed), partial(self._pull, noise, growth)
+        noise = _antithetic_like(self.loc, n, generator)
+        derivative = torch.addcmul(self.loc, self.std, noise).exp_()  # dr / dρ = exp(ρ)
+        return torch.where(self.learned, derivative + self.floor, self.fixed), partial(self._pull, noise, derivative)
 
     @torch.no_grad()
-    def _pull(self, noise: Tensor, growth: Tensor, of_var: Tensor, kl_weight: float) -> None:
-        of_rho, std = of_var * growth, self.std
+    def _pull(self, noise: Tensor, derivative: Tensor, grad_var: Tensor, kl_weight: float) -> None:
+        grad_rho, std = grad_var * derivative, self.std
         z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
-        of_loc = of_rho.sum(0).add_(z / self.prior_std, alpha=kl_weight)
-        of_log_std = torch.linalg.vecdot(of_rho, noise, dim=0).mul_(std).add_(ratio.square() - 1.0, alpha=kl_weight)
-        self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
+        grad_loc = grad_rho.sum(0).add_(z / self.prior_std, alpha=kl_weight)
+        grad_log_std = torch.linalg.vecdot(grad_rho, noise, dim=0).mul_(std).add_(ratio.square() - 1.0, alpha=kl_weight)
+        self.loc.grad, self.log_std.grad = (torch.where(self.learned, grad, 0.0) for grad in (grad_loc, grad_log_std))
 
     def median(self) -> Float[Tensor, " k"]:
-        """`exp(E[ρ])`, and the floor."""
+        """Compute the posterior medians of the variances, `exp(E[ρ])` plus the floor."""
         return self.at(self.loc)
 
     def kl_terms(self) -> Float[Tensor, " k"]:
-        """`KL(q(ρ) ‖ p(ρ))` of each entry in nats, 0 where fixed.
+        """Compute `KL(q(ρ) ‖ p(ρ))` of each entry in nats, 0 where fixed.
 
         ::
 
@@ -144,12 +164,17 @@ class LogNormalVariance(nn.Module):
 class GaussianOffset(nn.Module):
     """Offsets `δ` of the balances, `A x + B y = b + δ`: prior `N(0, 1)` in units of `c_k`, posterior `N(loc, std²)`.
 
-    The posterior starts at 0 but narrower than the prior: draws as wide as the balance's whole scale would swamp it,
-    and its tolerance would grow to excuse them.
+    The posterior starts at 0 and narrower than the prior: draws as large as the balance's whole scale would dominate
+    its residual, and its tolerance would grow to explain them.
 
     Args:
-        n_balances: How many.
-        learned: Which of them have an offset at all, shape `(m,)`; all by default.
+        n_balances: Number of balances, m.
+        learned: Which balances have an offset, shape `(m,)`; all by default.
+
+    Example:
+        >>> q = GaussianOffset(2, torch.tensor([True, False]))
+        >>> q.draw_rows(4).shape, q.at(torch.zeros(2)).detach()
+        (torch.Size([4, 2]), tensor([0., 0.], dtype=torch.float64))
     """
 
     learned: Tensor
@@ -163,36 +188,47 @@ class GaussianOffset(nn.Module):
 
     @property
     def std(self) -> Float[Tensor, " m"]:
+        """Posterior standard deviation of `δ`, shape `(m,)`."""
         return self.log_std.exp()
 
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... m"]:
-        """Reparameterised draws, shape `(*shape, m)`."""
+        """Draw offsets from the posterior, differentiable with respect to its parameters.
+
+        Args:
+            shape: Leading shape of the draws.
+            generator: Source of random numbers; torch's default by default.
+        Returns:
+            Offsets in units of `c_k`, shape `(*shape, m)`.
+        """
         return self.at(_noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n m"]:
-        """The same for the rows of a batch, whose noise is paired."""
-        return self.at(_paired_like(self.loc, n, generator))
+        """Draw offsets for each of `n` rows of a batch, shape `(n, m)`, with antithetic noise."""
+        return self.at(_antithetic_like(self.loc, n, generator))
 
     @torch.no_grad()
     def draw_and_pull(
         self, n: int, generator: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "n m"], Callable[[Tensor, float], None]]:
-        """As of a `LogNormalVariance` (K3)."""
-        noise = _paired_like(self.loc, n, generator)
+        """Draw offsets as `draw_rows` does, without a graph, with the function that computes gradients.
+
+        Arguments and results are those of `LogNormalVariance.draw_and_pull`; the KL divergence is (K3).
+        """
+        noise = _antithetic_like(self.loc, n, generator)
         return self.at(noise), partial(self._pull, noise)
 
     @torch.no_grad()
-    def _pull(self, noise: Tensor, of_offset: Tensor, kl_weight: float) -> None:
-        of_loc = of_offset.sum(0) + self.loc * kl_weight
-        of_log_std = (of_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
-        self.loc.grad, self.log_std.grad = (torch.where(self.learned, of, 0.0) for of in (of_loc, of_log_std))
+    def _pull(self, noise: Tensor, grad_offset: Tensor, kl_weight: float) -> None:
+        grad_loc = grad_offset.sum(0) + self.loc * kl_weight
+        grad_log_std = (grad_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
+        self.loc.grad, self.log_std.grad = (torch.where(self.learned, grad, 0.0) for grad in (grad_loc, grad_log_std))
 
     def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
-        """The offsets for given standard normal noise; 0 where none is learned."""
+        """Compute the offsets `loc + std · noise`, shape `(..., m)`; 0 where none is learned."""
         return torch.where(self.learned, self.loc + self.std * noise, 0.0)
 
     def kl_terms(self) -> Float[Tensor, " m"]:
-        """`KL(N(loc, std²) ‖ N(0, 1))` of each offset in nats, 0 where none is learned (K3)."""
+        """Compute `KL(N(loc, std²) ‖ N(0, 1))` of each offset in nats, 0 where none is learned (K3)."""
         return torch.where(self.learned, 0.5 * (self.std.square() + self.loc.square() - 1.0) - self.log_std, 0.0)
 
 
@@ -200,21 +236,28 @@ def _noise_like(loc: Tensor, shape: Sequence[int], generator: torch.Generator | 
     return torch.randn((*shape, len(loc)), generator=generator, dtype=loc.dtype, device=loc.device)
 
 
-def _paired_like(loc: Tensor, n: int, generator: torch.Generator | None) -> Float[Tensor, "n k"]:
-    return paired_normal((n, len(loc)), generator, loc.dtype, loc.device)
+def _antithetic_like(loc: Tensor, n: int, generator: torch.Generator | None) -> Float[Tensor, "n k"]:
+    return antithetic_normal((n, len(loc)), generator, loc.dtype, loc.device)
 
 
 def tolerance_posterior(
     tolerance: Tolerance, names: Sequence[str], row_scale: Float[Tensor, " m"], floor: Tensor | float = 0.0
 ) -> LogNormalVariance:
-    """Posterior over *relative* tolerances `r / c_k²` from what the user said of each balance.
+    """Make the posterior of *relative* tolerances `r / c_k²` from the tolerance that the user gave for each balance.
 
     Args:
         tolerance: `None` (learned, default prior), `0` (exact), a standard deviation in the balance's own unit, a
             `TolerancePrior`, or a mapping from balance names to these (unnamed balances are learned).
         names: Names of the balances.
         row_scale: `c_k`, shape `(m,)` (Z2).
-        floor: Smallest relative tolerance variance of a learned balance.
+        floor: Smallest relative variance of a learned tolerance, shape `(m,)` or a number.
+    Raises:
+        InputError: If a tolerance is negative or not a number, or a name is not that of a balance.
+
+    Example:
+        >>> q = tolerance_posterior({"mass": 0.1}, ["mass", "heat"], torch.tensor([2.0, 5.0]))
+        >>> q.learned, q.fixed
+        (tensor([False,  True]), tensor([0.0025, 0.0000], dtype=torch.float64))
     """
     entries = [_normalise(entry, name) for entry, name in zip(_per_balance(tolerance, names), names, strict=True)]
     log_scale2 = 2.0 * row_scale.double().log()
@@ -259,7 +302,7 @@ def _normalise(entry, name: str) -> TolerancePrior | float:
 
 
 def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
-    """Mean and standard deviation of `exp(N(mu, std²))` (K4).
+    """Compute mean and standard deviation of the log-normal variable `exp(ρ)`, `ρ ~ N(mu, std²)` (K4).
 
     Example:
         >>> mean, std = log_normal_moments(0.0, 1.0)

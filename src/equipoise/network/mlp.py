@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.gaussian import DiagonalGaussian, paired_normals
+from equipoise.gaussian import DiagonalGaussian, flat_antithetic_normals
 from equipoise.network.posterior import MeanFieldGaussian
 from equipoise.network.propagation import ACTIVATIONS, layers, propagate_draws, propagate_means, split_units
 
@@ -142,7 +142,7 @@ class BayesianMLP(nn.Module):
 
     def _noise(self, x: Tensor, generator: torch.Generator | None) -> Float[Tensor, " units"]:
         """Of each row and unit, layer by layer, flat."""
-        return paired_normals(len(x), self.sizes[1:], generator, x.dtype, x.device)
+        return flat_antithetic_normals(len(x), self.sizes[1:], generator, x.dtype, x.device)
 
     def _heads(self, h: Tensor) -> NetworkGaussian:
         mean, raw, *rest = h.split(self.n_outputs, dim=-1)

@@ -118,7 +118,7 @@ def marginal(
     With `c = S⁻¹ (t − B μ)`: `μ_C = μ + v Bᵀ c`, `v_C = v − v² diag(Bᵀ S⁻¹ B)`.
     """
     kind = BlockUpdate if operator.coupled else DisjointUpdate
-    if (update := kind.of(operator, mean, var, target, tol_var)) is None:
+    if (update := kind.compute(operator, mean, var, target, tol_var)) is None:
         return None
     var_c = torch.rsub(update.share, 1.0).clamp_min_(torch.finfo(mean.dtype).eps).mul_(var)  # kept above rounding of v
     total = var_c.add_(w)

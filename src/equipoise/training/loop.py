@@ -125,9 +125,9 @@ class _Run:
     def compile(self, tell: Callable[[], object]) -> None:
         """Have what is compiled ready before the first epoch; `tell` is called if that takes a while."""
         if torch.device(self.rows.device).type == "cpu":
-            from equipoise.fast import told
+            from equipoise.fast import notify_on_compilation
 
-            with told(tell):
+            with notify_on_compilation(tell):
                 self.objective.compile()
 
     def state(self) -> dict:

@@ -84,12 +84,12 @@ class GainGaussian(ConditionedGaussian):
     @cached_property
     def var(self) -> Float[Tensor, "... n_y"]:
         """`diag(M diag(v) Mᵀ)`."""
-        return self._seen(self.prior.var @ self.M.square().mT)
+        return self._to_outputs(self.prior.var @ self.M.square().mT)
 
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:
         """What the balances take away of the variance; negative where a constant gain adds to it."""
-        return self._seen(self.prior.var) - self.var
+        return self._to_outputs(self.prior.var) - self.var
 
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
         """`M diag(v) Mᵀ`."""

@@ -89,7 +89,7 @@ class SolvedGaussian(GainGaussian):
     @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:
         """The nearest point to `μ` that obeys."""
-        return self._seen(self.solve(self.prior.mean, self.target))  # type: ignore[misc]
+        return self._to_outputs(self.solve(self.prior.mean, self.target))  # type: ignore[misc]
 
 
 def fine_tune(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from equipoise.fast.products import multiply
+from equipoise.fast.matrix_products import multiply
 
 SHAPES = [(1, 1, 1), (3, 5, 7), (8, 8, 8), (9, 300, 33), (17, 2, 47), (64, 512, 64), (515, 64, 50), (512, 3, 24)]
 

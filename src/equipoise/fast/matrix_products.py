@@ -1,8 +1,8 @@
-"""Matrix products of the sizes of these networks, in whatever vectors the processor has.
+"""Matrix products for the small matrices of these networks, by the widest vectors that the processor has.
 
-General libraries are made for large matrices: at 512 rows and 64 units they take two to three times as long, and every
-call of them costs as much as a small product. Here tiles of the result stay in registers while a block of the inner
-axis goes by. The tile is written in the compiler's own language, since no loop of Python's makes one.
+General libraries are made for large matrices: at 512 rows and 64 units they take two to three times as long, and each
+call of them costs as much as a small product. Here a tile of the result stays in registers during a loop over a block
+of the inner axis. The tile is generated as LLVM code, since the compiler makes no such tile from a loop in Python.
 """
 
 from itertools import chain, repeat
@@ -19,15 +19,21 @@ from equipoise.fast.compilation import compiled, inlined
 
 _FEATURES = llvm.get_host_cpu_features()
 _VECTOR = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx") else 16  # bytes
-_ROWS = 4 if _VECTOR == 32 else 8  # of a tile; such processors have half as many registers
-_INNER = 256  # of the inner axis at a time, so that what tiles read again stays in the fastest cache
+_ROWS = 4 if _VECTOR == 32 else 8  # of a tile; processors with vectors of 32 bytes have half as many registers
+_INNER = 256  # length of a block of the inner axis, so that what tiles read repeatedly stays in the fastest cache
 _WORD, _INDEX = ir.IntType(64), ir.IntType(32)
 
 
-def _tile(n_rows: int, n_vectors: int, size: int) -> Any:
-    """A function for compiled code that adds `A B` to a tile of `C`, `n_rows` × `n_vectors` of `size` bytes each.
+def _make_tile_product(n_rows: int, n_vectors: int, size: int) -> Any:
+    """Generate a function for compiled code that adds `A B` to a tile of `C`.
 
-    All three are flat arrays: it gets where they begin, and their steps from row to row and along the inner axis.
+    All three matrices are flat arrays. The function takes the index of each one's first element, the steps from row to
+    row (of C and A) and along the inner axis (of A and B), and the length of the inner axis.
+
+    Args:
+        n_rows: Rows of the tile.
+        n_vectors: Vectors per row of the tile.
+        size: Bytes of a vector.
     """
 
     @intrinsic
@@ -44,11 +50,11 @@ def _tile(n_rows: int, n_vectors: int, size: int) -> Any:
             C, A, B = (builder.gep(data, [args[i + 1]]) for i, data in memory.items())
             c_row, a_row, a_inner, b_inner, n_inner = (args[i] for i in (2, 5, 6, 9, 10))
             rows = [builder.gep(A, [builder.mul(a_row, _WORD(r))]) for r in range(n_rows)]
-            for r, row in enumerate(_sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors)):
+            for r, row in enumerate(_generate_sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors)):
                 start = builder.gep(C, [builder.mul(c_row, _WORD(r))])
-                for v, found in enumerate(row):
-                    into = _vector_at(builder, vector, start, v)
-                    builder.store(builder.fadd(builder.load(into, align=4), found), into, align=4)
+                for v, product in enumerate(row):
+                    element = _vector_at(builder, vector, start, v)
+                    builder.store(builder.fadd(builder.load(element, align=4), product), element, align=4)
             return context.get_dummy_value()
 
         return signature, generate
@@ -56,8 +62,8 @@ def _tile(n_rows: int, n_vectors: int, size: int) -> Any:
     return add_tile
 
 
-def _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> list[list]:
-    """The loop over the inner axis: `Σ_k A_rk B_k` for every row and vector of the tile, left in registers."""
+def _generate_sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> list[list]:
+    """Generate the loop over the inner axis, which leaves `Σ_k A_rk B_k` of all rows and vectors in registers."""
     name = f"llvm.fmuladd.v{vector.count}f{32 if isinstance(vector.element, ir.FloatType) else 64}"
     add_product = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
     before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
@@ -67,7 +73,7 @@ def _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> lis
     sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in rows]
     start, along = builder.gep(B, [builder.mul(k, b_inner)]), builder.mul(k, a_inner)
     right = [builder.load(_vector_at(builder, vector, start, v), align=4) for v in range(n_vectors)]
-    lefts = [_everywhere(builder, vector, builder.load(builder.gep(row, [along]))) for row in rows]
+    lefts = [_broadcast(builder, vector, builder.load(builder.gep(row, [along]))) for row in rows]
     new = [
         [builder.call(add_product, [left, *pair]) for pair in zip(right, row, strict=True)]
         for left, row in zip(lefts, sums, strict=True)
@@ -83,19 +89,24 @@ def _sums(builder, vector, rows, a_inner, B, b_inner, n_inner, n_vectors) -> lis
 
 
 def _vector_at(builder, vector, start, v):
+    """Generate the address of vector `v` from `start` on."""
     return builder.bitcast(builder.gep(start, [_WORD(v * vector.count)]), vector.as_pointer())
 
 
-def _everywhere(builder, vector, value):
-    """A vector of one number."""
+def _broadcast(builder, vector, value):
+    """Generate a vector whose elements all have one value."""
     nothing = ir.Constant(vector, ir.Undefined)
     one = builder.insert_element(nothing, value, _INDEX(0))
     return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_INDEX, vector.count), [0] * vector.count))
 
 
-def _columns(n_vectors: int, size: int) -> Any:
-    """A function for compiled code that adds `A B` to some columns of `C`, by tiles and then row by row."""
-    tile, row = _tile(_ROWS, n_vectors, size), _tile(1, n_vectors, size)
+def _make_column_product(n_vectors: int, size: int) -> Any:
+    """Make a function for compiled code that adds `A B` to consecutive columns of `C`, by tiles and then row by row.
+
+    Args:
+        n_vectors, size: Number of vectors that hold the columns, and bytes of each.
+    """
+    tile, row = _make_tile_product(_ROWS, n_vectors, size), _make_tile_product(1, n_vectors, size)
 
     @inlined
     def add(C, column, n_columns, A, a_row, a_inner, B, start, n_rows, n_inner):
@@ -111,20 +122,21 @@ def _columns(n_vectors: int, size: int) -> Any:
     return add
 
 
-_add_two, _add_vector, _add_half = _columns(2, _VECTOR), _columns(1, _VECTOR), _columns(1, _VECTOR // 2)
-_add_fourth, _add_number = _columns(1, _VECTOR // 4), _columns(1, 1)
+_add_two, _add_vector = _make_column_product(2, _VECTOR), _make_column_product(1, _VECTOR)
+_add_half, _add_fourth = _make_column_product(1, _VECTOR // 2), _make_column_product(1, _VECTOR // 4)
+_add_number = _make_column_product(1, 1)
 
 
 @compiled
 def multiply(C, A, transposed, B, n_rows, n_inner, n_columns):
-    """`C = A B`, flat arrays.
+    """Compute the matrix product `C = A B` of flat contiguous arrays of one dtype, float32 or float64.
 
     Args:
         C: Filled, `n_rows` × `n_columns`, row by row.
-        A: `n_rows` × `n_inner`, row by row, or column by column.
-        transposed: Whether A is there column by column.
+        A: `n_rows` × `n_inner`, row by row, or column by column if `transposed`.
+        transposed: Whether A is stored column by column.
         B: `n_inner` × `n_columns`, row by row.
-        n_rows, n_inner, n_columns: Sizes.
+        n_rows, n_inner, n_columns: Sizes of the matrices.
     """
     C[:] = 0
     a_row, a_inner = (1, n_rows) if transposed else (n_inner, 1)

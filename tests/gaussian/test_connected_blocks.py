@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, strategies as st
 
 import references
-from equipoise.gaussian import layout, pairs
-from equipoise.gaussian.layout import block_layout
+from equipoise.gaussian import connected_blocks, sparse_gram
+from equipoise.gaussian.connected_blocks import block_layout
 
 CHAIN = [[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]
 
@@ -28,7 +28,7 @@ def test_balances_of_a_batch_are_apart_only_if_they_are_in_every_row():
     assert [group.rows.tolist() for group in block_layout(B)] == [[[0, 1]]]
 
 
-def group_of(largest: bool, B_batch: tuple[int, ...] = ()) -> tuple[layout.BlockGroup, np.ndarray]:
+def group_of(largest: bool, B_batch: tuple[int, ...] = ()) -> tuple[connected_blocks.BlockGroup, np.ndarray]:
     """A block of three balances or of one, and its coefficients as a plain matrix."""
     rng = np.random.default_rng(0)
     B = np.array(CHAIN) * rng.uniform(0.5, 2.0, (*B_batch, 4, 6))
@@ -39,23 +39,25 @@ def group_of(largest: bool, B_batch: tuple[int, ...] = ()) -> tuple[layout.Block
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("B_batch", [(), (5,)])
-@pytest.mark.parametrize(("most", "few"), [(2**20, 256), (0, 256), (0, 0)], ids=["at once", "row by row", "pairs"])
-def test_products_with_a_block_are_those_of_its_matrix(largest, B_batch, most, few, monkeypatch):
-    monkeypatch.setattr(layout, "PRODUCTS", most)
-    monkeypatch.setattr(pairs, "FEW", few)
+@pytest.mark.parametrize(
+    ("max_products", "pair_cost"), [(2**20, 256), (0, 256), (0, 0)], ids=["products", "dense", "sparse"]
+)
+def test_products_with_a_block_are_those_of_its_matrix(largest, B_batch, max_products, pair_cost, monkeypatch):
+    monkeypatch.setattr(connected_blocks, "MAX_PRODUCTS", max_products)
+    monkeypatch.setattr(sparse_gram, "PAIR_COST", pair_cost)
     group, B = group_of(largest, B_batch)
     k, J = B.shape[-2:]
     rng = np.random.default_rng(1)
     v, r, X = rng.normal(size=(5, 1, J)), rng.normal(size=(5, 1, k)), rng.normal(size=(5, 1, k, k))
     V, R = v[:, 0, :, None] * np.eye(J), r[:, 0, :, None] * np.eye(k)
     Bt = np.swapaxes(B, -1, -2)
-    of_columns, of_rows = group.diagonals(torch.as_tensor(X))
+    output_diag, balance_diag = group.diagonals(torch.as_tensor(X))
     for got, expected in [
         (group.gram(torch.as_tensor(v)), B @ V @ Bt),
         (group.S(torch.as_tensor(v), torch.as_tensor(r)), B @ V @ Bt + R),
         (group.adjoint_diag(torch.as_tensor(X)), np.diagonal(Bt @ X[:, 0] @ B, axis1=-2, axis2=-1)),
-        (of_columns, np.diagonal(Bt @ X[:, 0] @ B, axis1=-2, axis2=-1)),
-        (of_rows, np.diagonal(X[:, 0], axis1=-2, axis2=-1)),
+        (output_diag, np.diagonal(Bt @ X[:, 0] @ B, axis1=-2, axis2=-1)),
+        (balance_diag, np.diagonal(X[:, 0], axis1=-2, axis2=-1)),
     ]:
         np.testing.assert_allclose(got[:, 0], expected, rtol=1e-13, atol=1e-14)
 

@@ -1,11 +1,11 @@
-"""Three ways to divide by S, against numpy's inverse, 50 digits and each other."""
+"""Blocks of S, inverted and by triangular factors, against numpy's inverse, 50 digits and each other."""
 
 import mpmath
 import numpy as np
 import pytest
 import torch
 
-from equipoise.gaussian.factors import Inverse, inverse_of, triangular_factor
+from equipoise.gaussian.factorised_blocks import InvertedBlocks, factorise_blocks, invert_blocks
 
 
 def problem(n=5, k=3, J=6, seed=0, scale=1.0):
@@ -22,7 +22,7 @@ def formed(B, v, r):
 def test_both_ways_are_numpys_inverse():
     B, v, r = problem()
     S = formed(B, v, r)
-    fast, slow, naive = inverse_of(S), triangular_factor(B, v, r), np.linalg.inv(S.numpy())
+    fast, slow, naive = invert_blocks(S), factorise_blocks(B, v, r), np.linalg.inv(S.numpy())
     rhs = torch.as_tensor(np.random.default_rng(1).normal(size=(5, 1, 3)))
     for way in (fast, slow):
         np.testing.assert_allclose(way.solve(rhs), (naive @ rhs.numpy()[..., None])[..., 0], rtol=1e-12)
@@ -36,19 +36,19 @@ def test_both_ways_are_numpys_inverse():
 def test_the_gradients_of_the_inverse_are_those_of_differences():
     S = formed(*problem(n=2)).requires_grad_()
 
-    def asked(S):
+    def results(S):
         symmetric = 0.5 * (S + S.mT)  # differences of one element must not leave the symmetric matrices
-        found = inverse_of(symmetric)
-        return found.inverse, found.log_dets
+        inverted = invert_blocks(symmetric)
+        return inverted.inverse, inverted.log_dets
 
-    assert torch.autograd.gradcheck(asked, [S])
-    assert torch.autograd.gradgradcheck(asked, [S])
+    assert torch.autograd.gradcheck(results, [S])
+    assert torch.autograd.gradgradcheck(results, [S])
 
 
 def test_each_gradient_is_right_without_the_other():
     S = formed(*problem()).requires_grad_()
-    for ask, naive in ((lambda f: f.log_det(), torch.logdet), (lambda f: f.inverse, torch.linalg.inv)):
-        ours, theirs = (torch.autograd.grad(value.sum(), S)[0] for value in (ask(inverse_of(S)), naive(S)))
+    for result, naive in ((lambda f: f.log_det(), torch.logdet), (lambda f: f.inverse, torch.linalg.inv)):
+        ours, theirs = (torch.autograd.grad(value.sum(), S)[0] for value in (result(invert_blocks(S)), naive(S)))
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
@@ -60,7 +60,7 @@ def nearly_dependent(gap):
 @pytest.mark.parametrize(("gap", "inverted"), [(1e-1, True), (1e-2, True), (1e-3, False), (1e-9, False), (0.0, False)])
 def test_only_well_conditioned_blocks_are_inverted(gap, inverted):
     """Scaled to diagonal 1 the inverse has elements of about 1 / gap²."""
-    assert isinstance(inverse_of(formed(*nearly_dependent(gap))), Inverse) is inverted
+    assert isinstance(invert_blocks(formed(*nearly_dependent(gap))), InvertedBlocks) is inverted
 
 
 @pytest.mark.parametrize("gap", [1e-1, 1e-2, 2e-2])
@@ -71,21 +71,21 @@ def test_what_is_inverted_keeps_the_digits_that_its_condition_leaves(gap):
         exact = np.array((S**-1).tolist(), dtype=float)
     condition = np.linalg.cond(np.array(S.tolist(), dtype=float))  # 800 to 80,000
     rtol = 16 * condition * np.finfo(float).eps  # elimination in two dimensions, and what forms S
-    np.testing.assert_allclose(inverse_of(formed(B, v, r)).inverse[0, 0], exact, rtol=rtol)
+    np.testing.assert_allclose(invert_blocks(formed(B, v, r)).inverse[0, 0], exact, rtol=rtol)
 
 
-def test_one_exhausted_block_sends_all_the_other_way():
+def test_one_block_without_uncertainty_leaves_all_blocks_to_the_triangular_factor():
     B, v, r = problem()
     v[2], r[2] = 0.0, 0.0
-    assert inverse_of(formed(B, v, r)) is None
-    found = triangular_factor(B, v, r).solve(torch.ones(5, 1, 3, dtype=torch.float64))
-    assert torch.isfinite(found).all()
-    np.testing.assert_allclose(found[2], 0.0, atol=1e-50)
+    assert invert_blocks(formed(B, v, r)) is None
+    solved = factorise_blocks(B, v, r).solve(torch.ones(5, 1, 3, dtype=torch.float64))
+    assert torch.isfinite(solved).all()
+    np.testing.assert_allclose(solved[2], 0.0, atol=1e-50)
 
 
 @pytest.mark.parametrize("power", [-150, 150])
-def test_units_do_not_decide_which_way_is_taken(power):
+def test_units_do_not_decide_how_blocks_are_factorised(power):
     B, v, r = problem()
     c = torch.tensor([2.0**power, 1.0, 1.0], dtype=torch.float64)
-    plain, scaled = inverse_of(formed(B, v, r)), inverse_of(formed(B * c[:, None], v, r * c**2))
+    plain, scaled = invert_blocks(formed(B, v, r)), invert_blocks(formed(B * c[:, None], v, r * c**2))
     torch.testing.assert_close(scaled.inverse * c * c[:, None], plain.inverse, rtol=1e-14, atol=0.0)

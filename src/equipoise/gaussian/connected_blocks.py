@@ -1,7 +1,8 @@
-"""Where the connected blocks of `B` stand, and all blocks of one size as a batch.
+"""Connected blocks of the coefficients `B`, gathered so that all blocks of one size form a batch.
 
-Balances that share no output, directly or through others, belong to different blocks. Blocks are found once; all
-blocks of one size, padded to one width, take part in the same matrix products.
+Balances that share an output, directly or through other balances, belong to one block. The partition is computed once
+from the zeros of `B`; blocks of one size k are padded to one number of outputs J and go through the same matrix
+products.
 """
 
 from dataclasses import dataclass
@@ -13,24 +14,34 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from equipoise.balances import connected_rows
-from equipoise.gaussian.pairs import Pairs
 from equipoise.gaussian.shapes import batch_shape
+from equipoise.gaussian.sparse_gram import SparseGram
 
-PRODUCTS = 2**20  # numbers that products of coefficients may take, in a block
+MAX_PRODUCTS = 2**20  # products of coefficients that are stored for one block
 
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """Where all blocks of one size `k` stand in `B`, padded to one width `J` so that they form a batch."""
+    """Rows and columns of `B` that make up all connected blocks of one size `k`, padded to `J` outputs each.
+
+    Args:
+        rows: The balances of each block, shape `(n_blocks, k)`.
+        columns: The outputs of each block, shape `(n_blocks, J)`; None for a single block over all rows and columns.
+        real: 1 for outputs of the block and 0 for padding, shape `(n_blocks, J)`; None as for `columns`.
+        sparse: The pairs of balances that share an output, if these are few; else None.
+        n_columns: Number of outputs, `n_y`.
+        ordered: Whether these blocks contain all balances, in their original order.
+    """
 
     rows: Int[Tensor, "n_blocks k"]
-    columns: Int[Tensor, "n_blocks J"] | None  # None: one block over all rows and outputs, in order
-    real: Float[Tensor, "n_blocks J"] | None  # 0 at padding
-    pairs: Pairs | None  # where few balances share an output
+    columns: Int[Tensor, "n_blocks J"] | None
+    real: Float[Tensor, "n_blocks J"] | None
+    sparse: SparseGram | None
     n_columns: int
-    ordered: bool  # the rows of all balances, in their own order, are exactly those of this group
+    ordered: bool
 
     def gather(self, B: Tensor) -> "BlockGroup":
+        """Gather the coefficients of these blocks from `B`, shape `(..., m, n_y)`."""
         if self.columns is None:
             return BlockGroup(self, B.unsqueeze(-3))
         rows, columns, real = (part.to(B.device) for part in (self.rows, self.columns, self.real))  # type: ignore
@@ -38,13 +49,18 @@ class BlockLayout:
 
 
 def block_layout(B: Float[Tensor, "... m n_y"]) -> list[BlockLayout]:
-    """Partition balances into connected blocks (no output shared between two of them), grouped by size."""
+    """Partition balances into connected blocks, so that no two blocks share an output, and group the blocks by size.
+
+    Args:
+        B: Coefficients; leading axes are rows of data, and a coefficient counts as zero if it is zero in all of them.
+    Returns:
+        One layout for each size of block, smallest first.
+    """
     pattern = (B.detach() != 0).reshape(-1, *B.shape[-2:]).any(0).cpu().numpy()
     blocks = connected_rows(pattern)
     if len(blocks) == 1:
-        return [
-            BlockLayout(torch.arange(B.shape[-2]).unsqueeze(0), None, None, Pairs.of(pattern[None]), B.shape[-1], True)
-        ]
+        rows, sparse = torch.arange(B.shape[-2]).unsqueeze(0), SparseGram.from_pattern(pattern[None])
+        return [BlockLayout(rows, None, None, sparse, B.shape[-1], True)]
     sizes = sorted({len(block) for block in blocks})
     return [_layout([block for block in blocks if len(block) == size], pattern) for size in sizes]
 
@@ -55,28 +71,28 @@ def _layout(blocks: list[tuple[int, ...]], pattern: np.ndarray) -> BlockLayout:
     padded = np.stack([np.pad(c, (0, width - len(c))) for c in columns])
     real = np.stack([np.arange(width) < len(c) for c in columns])
     rows = np.asarray(blocks)
-    pairs = Pairs.of(pattern[rows[:, :, None], padded[:, None]] & real[:, None])
+    sparse = SparseGram.from_pattern(pattern[rows[:, :, None], padded[:, None]] & real[:, None])
     ordered = rows.ravel().tolist() == list(range(len(pattern)))
-    where = torch.as_tensor(rows), torch.as_tensor(padded), torch.as_tensor(real, dtype=torch.float64)
-    return BlockLayout(*where, pairs, pattern.shape[1], ordered)
+    blocked = torch.as_tensor(rows), torch.as_tensor(padded), torch.as_tensor(real, dtype=torch.float64)
+    return BlockLayout(*blocked, sparse, pattern.shape[1], ordered)
 
 
 @dataclass(frozen=True)
 class BlockGroup:
-    """The coefficients of all blocks of one size, as a batch."""
+    """The coefficients of all blocks of one size as a batch, shape `(..., n_blocks, k, J)`, 0 at padding."""
 
     layout: BlockLayout
     B: Float[Tensor, "... n_blocks k J"]
 
     def rows_of(self, values: Tensor) -> Tensor:
-        """`(..., m)` to `(..., n_blocks, k)`."""
+        """Gather values of balances, shape `(..., m)`, into blocks, shape `(..., n_blocks, k)`."""
         rows = self.layout.rows
         if not self.layout.ordered:
             values = values.index_select(-1, rows.reshape(-1).to(values.device))
         return values.unflatten(-1, rows.shape)
 
     def columns_of(self, values: Tensor) -> Tensor:
-        """`(..., n_y)` to `(..., n_blocks, J)`."""
+        """Gather values of outputs, shape `(..., n_y)`, into blocks, shape `(..., n_blocks, J)`."""
         columns = self.layout.columns
         if columns is None:
             return values.unsqueeze(-2)
@@ -84,10 +100,12 @@ class BlockGroup:
 
     @cached_property
     def products(self) -> Float[Tensor, "n_blocks J_and_k kk"] | None:
-        """`b_j b_jᵀ` of every output, then `e_k e_kᵀ` of every balance, so that `S` is one matrix product; None where
-        that is too much."""
+        """`b_j b_jᵀ` of every output j and `e_k e_kᵀ` of every balance k, flattened, so that `S` is a matrix product.
+
+        None if there are more than `MAX_PRODUCTS`, or if `B` differs from row to row.
+        """
         k, J = self.B.shape[-2:]
-        if self.B.ndim > 3 or J * k * k > PRODUCTS:
+        if self.B.ndim > 3 or J * k * k > MAX_PRODUCTS:
             return None
         columns = torch.cat(
             [self.B, torch.eye(k, dtype=self.B.dtype, device=self.B.device).expand(len(self.B), k, k)], -1
@@ -95,7 +113,7 @@ class BlockGroup:
         return (columns.unsqueeze(-2) * columns.unsqueeze(-3)).flatten(-3, -2).mT.contiguous()
 
     def gram(self, w: Float[Tensor, "... n_blocks J"]) -> Float[Tensor, "... n_blocks k k"]:
-        """`B diag(w) Bᵀ`."""
+        """Compute `B diag(w) Bᵀ`."""
         k, J = self.B.shape[-2:]
         if self.products is None:
             return self._large_gram(w)
@@ -104,7 +122,7 @@ class BlockGroup:
     def S(
         self, v: Float[Tensor, "... n_blocks J"], r: Float[Tensor, "... n_blocks k"]
     ) -> Float[Tensor, "... n_blocks k k"]:
-        """`B diag(v) Bᵀ + diag(r)` (C1)."""
+        """Compute `S = B diag(v) Bᵀ + diag(r)` (C1)."""
         if self.products is None:
             return self.gram(v) + torch.diag_embed(r)
         lead = batch_shape(v, r)
@@ -112,7 +130,7 @@ class BlockGroup:
         return _block_by_block(both, self.products).unflatten(-1, (r.shape[-1], r.shape[-1]))
 
     def adjoint_diag(self, X: Float[Tensor, "... n_blocks k k"]) -> Float[Tensor, "... n_blocks J"]:
-        """`diag(Bᵀ X B)`."""
+        """Compute `diag(Bᵀ X B)`."""
         if self.products is None:
             return self._large_adjoint_diag(X)
         return _block_by_block(X.flatten(-2), self.products[:, : self.B.shape[-1]].mT)
@@ -120,35 +138,35 @@ class BlockGroup:
     def diagonals(
         self, W: Float[Tensor, "... n_blocks k k"]
     ) -> tuple[Float[Tensor, "... n_blocks J"], Float[Tensor, "... n_blocks k"]]:
-        """`diag(Bᵀ W B)` and `diag(W)`: what a gradient `W` of `S` is of `v` and of `r`."""
+        """Compute `diag(Bᵀ W B)` and `diag(W)`, the gradients with respect to `v` and `r` if `W` is that of `S`."""
         if self.products is None:
             return self.adjoint_diag(W), W.diagonal(dim1=-2, dim2=-1)
         both = _block_by_block(W.flatten(-2), self.products.mT)
         return both[..., : self.B.shape[-1]], both[..., self.B.shape[-1] :]
 
     @cached_property
-    def _paired(self) -> Float[Tensor, "... p"] | None:
-        return None if self.layout.pairs is None else self.layout.pairs.products(self.B)
+    def _sparse_products(self) -> Float[Tensor, "... p"] | None:
+        return None if self.layout.sparse is None else self.layout.sparse.products(self.B)
 
     def _large_gram(self, w: Tensor) -> Tensor:
-        if self._paired is None:
+        if self._sparse_products is None:
             return (self.B * w.unsqueeze(-2)) @ self.B.mT
-        return self.layout.pairs.gram(self._paired, w)  # type: ignore[union-attr]
+        return self.layout.sparse.gram(self._sparse_products, w)  # type: ignore[union-attr]
 
     def _large_adjoint_diag(self, X: Tensor) -> Tensor:
-        if self._paired is None:
+        if self._sparse_products is None:
             return ((X @ self.B) * self.B).sum(-2)
-        return self.layout.pairs.adjoint_diag(self._paired, X)  # type: ignore[union-attr]
+        return self.layout.sparse.adjoint_diag(self._sparse_products, X)  # type: ignore[union-attr]
 
     def scatter_columns(self, values: Tensor) -> Tensor:
-        """`(..., n_blocks, J)` back to `(..., n_y)`; padding carries zeros."""
+        """Add values in blocks, shape `(..., n_blocks, J)` and 0 at padding, to their outputs, shape `(..., n_y)`."""
         if self.layout.columns is None:
             return values.squeeze(-2)
         out = values.new_zeros(*values.shape[:-2], self.layout.n_columns)
         return out.index_add(-1, self.layout.columns.reshape(-1).to(values.device), values.flatten(-2))
 
     def scatter_rows(self, values: Tensor) -> Tensor:
-        """`(..., n_blocks, k, J)` to `(..., n_blocks · k, n_y)`."""
+        """Expand rows of blocks, shape `(..., n_blocks, k, J)`, to all outputs, shape `(..., n_blocks · k, n_y)`."""
         if self.layout.columns is None:
             return values.squeeze(-3)
         out = values.new_zeros(*values.shape[:-1], self.layout.n_columns)
@@ -157,7 +175,7 @@ class BlockGroup:
 
 
 def _block_by_block(values: Tensor, matrices: Tensor) -> Tensor:
-    """`(..., n_blocks, a)` times `(n_blocks, a, b)`: one matrix product per block, whatever the batch."""
+    """Multiply vectors `(..., n_blocks, a)` by matrices `(n_blocks, a, b)`, one matrix product per block."""
     lead = values.shape[:-2]
     flat = values.movedim(-2, 0).reshape(len(matrices), -1, values.shape[-1]) @ matrices
     return flat.reshape(len(matrices), *lead, matrices.shape[-1]).movedim(0, -2)

@@ -1,4 +1,4 @@
-"""Pairs of balances that share an output: all of them, each once, and only where they are few."""
+"""Sparse products: every pair of balances that share an output, each once, and only where pairs are few."""
 
 from unittest import mock
 
@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from hypothesis import given, strategies as st
 
-from equipoise.gaussian import pairs
+from equipoise.gaussian import sparse_gram
 from equipoise.gaussian.operator import BalanceOperator
-from equipoise.gaussian.pairs import Pairs
+from equipoise.gaussian.sparse_gram import SparseGram
 
 
-def listed(pattern):
-    """Every block, balance, balance and output that belong together, one by one."""
+def pairs_of(pattern):
+    """List every pair of balances that share an output, with its block and output."""
     blocks, k, J = pattern.shape
     every = np.ndindex(blocks, k, k, J)
     return {(i, a, b, j) for i, a, b, j in every if pattern[i, a, j] and pattern[i, b, j]}
@@ -21,17 +21,17 @@ def listed(pattern):
 @given(seed=st.integers(0, 10**6), density=st.floats(0.0, 0.9))
 def test_every_pair_is_there_once(seed, density):
     pattern = np.random.default_rng(seed).random((3, 4, 5)) < density
-    with mock.patch.object(pairs, "FEW", 0):
-        found = Pairs.of(pattern)
-    block, a, j = np.unravel_index(found.first.numpy(), pattern.shape)
-    again, b, same = np.unravel_index(found.second.numpy(), pattern.shape)
+    with mock.patch.object(sparse_gram, "PAIR_COST", 0):
+        sparse = SparseGram.from_pattern(pattern)
+    block, a, j = np.unravel_index(sparse.first.numpy(), pattern.shape)
+    again, b, same = np.unravel_index(sparse.second.numpy(), pattern.shape)
     assert np.array_equal(block, again)
     assert np.array_equal(j, same)
-    assert np.array_equal(found.columns, block * 5 + j)
-    assert np.array_equal(found.places, (block * 4 + a) * 4 + b)
+    assert np.array_equal(sparse.columns, block * 5 + j)
+    assert np.array_equal(sparse.positions, (block * 4 + a) * 4 + b)
     both = list(zip(block, a, b, j, strict=True))
     assert len(both) == len(set(both))
-    assert set(both) == listed(pattern)
+    assert set(both) == pairs_of(pattern)
 
 
 def chain(m):
@@ -40,8 +40,8 @@ def chain(m):
 
 
 def test_a_long_chain_has_few_pairs_and_a_dense_matrix_has_not():
-    assert Pairs.of(chain(200).numpy()[None] != 0) is not None
-    assert Pairs.of(np.ones((1, 20, 30), dtype=bool)) is None
+    assert SparseGram.from_pattern(chain(200).numpy()[None] != 0) is not None
+    assert SparseGram.from_pattern(np.ones((1, 20, 30), dtype=bool)) is None
 
 
 def test_values_and_gradients_of_a_large_sparse_block_are_those_of_the_dense_formula():
@@ -51,7 +51,7 @@ def test_values_and_gradients_of_a_large_sparse_block_are_those_of_the_dense_for
     v.requires_grad_()
     operator = BalanceOperator(B)
     assert operator.groups[0].products is None  # so that pairs are used
-    assert operator.layout[0].pairs is not None
+    assert operator.layout[0].sparse is not None
     factor = operator.factor(v, r)
     S = (B * v.unsqueeze(-2)) @ B.mT + torch.diag_embed(r)
     solved = torch.linalg.solve(S, rhs)

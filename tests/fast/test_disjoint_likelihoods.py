@@ -1,4 +1,4 @@
-"""Densities of balances that share no output: against dense normals in 50 digits and by scipy, gradients by torch's
+"""Likelihoods of balances that share no output: against dense normals in 50 digits and by scipy, gradients by torch's
 closed form, which has its own oracles."""
 
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from equipoise.fast import likelihoods as densities
+from equipoise.fast import disjoint_likelihoods
 from equipoise.gaussian.operator import BalanceOperator
 from equipoise.training import closed_form
 from references import conditioned, joint_log_prob_50_digits
@@ -26,67 +26,67 @@ def parts(n=5, *, missing=False, exact=False) -> list[np.ndarray]:
     return [mean, var, target, 0 * tol_var if exact else tol_var, y, w]
 
 
-def called(function, given, grad=1.0, B=B):
-    mean, _, target, *_ = given
-    into = [np.full(part.shape, np.nan) for part in (mean, mean, target, target, mean)]
+def evaluated(function, arrays, upstream=1.0, B=B):
+    mean, _, target, *_ = arrays
+    gradients = [np.full(part.shape, np.nan) for part in (mean, mean, target, target, mean)]
     owners = BalanceOperator(torch.tensor(B), None if len(B) else []).owners
-    return function(*owners, *given, grad, *into), dict(zip(NAMES, into, strict=True))
+    return function(*owners, *arrays, upstream, *gradients), dict(zip(NAMES, gradients, strict=True))
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "outputs missing"])
 @pytest.mark.parametrize("exact", [False, True], ids=["tolerances", "exact"])
 def test_the_joint_density_is_the_dense_normal_of_what_was_measured(missing, exact):
-    given = parts(missing=missing, exact=exact)
-    rows = (joint_log_prob_50_digits(*(p[i] for p in given[:2]), B, *(p[i] for p in given[2:])) for i in range(5))
-    assert called(densities.joint, given)[0] == pytest.approx(float(sum(rows)), rel=1e-11)
+    arrays = parts(missing=missing, exact=exact)
+    rows = (joint_log_prob_50_digits(*(p[i] for p in arrays[:2]), B, *(p[i] for p in arrays[2:])) for i in range(5))
+    assert evaluated(disjoint_likelihoods.joint, arrays)[0] == pytest.approx(float(sum(rows)), rel=1e-11)
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "outputs missing"])
 def test_the_marginal_density_is_the_product_of_normals_on_the_diagonal(missing):
     total = 0.0
-    for mean, var, target, tol_var, y, w in zip(*(given := parts(missing=missing)), strict=True):
+    for mean, var, target, tol_var, y, w in zip(*(arrays := parts(missing=missing)), strict=True):
         mean_c, cov_c = conditioned(mean, var, B, target, tol_var)
         total += np.nansum(norm(mean_c, np.sqrt(np.diag(cov_c) + w)).logpdf(y))
-    assert called(densities.marginal, given)[0] == pytest.approx(total, rel=1e-9)
+    assert evaluated(disjoint_likelihoods.marginal, arrays)[0] == pytest.approx(total, rel=1e-9)
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "outputs missing"])
 @pytest.mark.parametrize("name", ["joint", "marginal"])
 @pytest.mark.parametrize("n", [1, 37])
 def test_gradients_are_those_of_the_closed_form(name, missing, n):
-    given = parts(n, missing=missing)
-    _, found = called(getattr(densities, name), given, grad=-0.3)
-    tensors = [torch.tensor(part) for part in given]
+    arrays = parts(n, missing=missing)
+    _, gradients = evaluated(getattr(disjoint_likelihoods, name), arrays, upstream=-0.3)
+    tensors = [torch.tensor(part) for part in arrays]
     _, pull = getattr(closed_form, name)(BalanceOperator(torch.tensor(B)), *tensors, ~tensors[4].isnan())
     for key, expected in pull(-0.3)._asdict().items():
-        np.testing.assert_allclose(found[key], expected, rtol=1e-9, atol=1e-13, err_msg=key)
+        np.testing.assert_allclose(gradients[key], expected, rtol=1e-9, atol=1e-13, err_msg=key)
 
 
-@pytest.mark.parametrize("function", [densities.joint, densities.marginal])
+@pytest.mark.parametrize("function", [disjoint_likelihoods.joint, disjoint_likelihoods.marginal])
 def test_what_was_not_measured_needs_no_sensor(function):
-    given = parts(missing=True)
-    total, gradients = called(function, given)
-    given[5][np.isnan(given[4])] = np.nan
-    other, found = called(function, given)
+    arrays = parts(missing=True)
+    total, gradients = evaluated(function, arrays)
+    arrays[5][np.isnan(arrays[4])] = np.nan
+    other, others = evaluated(function, arrays)
     assert other == total
     for name in NAMES[:4]:
-        np.testing.assert_array_equal(found[name], gradients[name])
+        np.testing.assert_array_equal(others[name], gradients[name])
 
 
 def test_without_balances_the_outputs_are_independent_normals():
-    given = parts()
-    given[2] = given[3] = np.empty((5, 0))
-    expected = norm(given[0], np.sqrt(given[1] + given[5])).logpdf(given[4]).sum()
-    for function in (densities.joint, densities.marginal):
-        assert called(function, given, B=np.empty((0, 6)))[0] == pytest.approx(expected, rel=1e-12)
+    arrays = parts()
+    arrays[2] = arrays[3] = np.empty((5, 0))
+    expected = norm(arrays[0], np.sqrt(arrays[1] + arrays[5])).logpdf(arrays[4]).sum()
+    for function in (disjoint_likelihoods.joint, disjoint_likelihoods.marginal):
+        assert evaluated(function, arrays, B=np.empty((0, 6)))[0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_an_output_that_its_balance_determines_has_the_variance_of_rounding():
     mean, var, _, _, y, w = parts(3)
     alone = np.zeros((1, 6))
     alone[0, 2] = 2.0
-    given = [mean, var, 2.0 * y[:, 2:3], np.full((3, 1), 1e-40), y, 0 * w]
-    total, gradients = called(densities.marginal, given, B=alone)
+    arrays = [mean, var, 2.0 * y[:, 2:3], np.full((3, 1), 1e-40), y, 0 * w]
+    total, gradients = evaluated(disjoint_likelihoods.marginal, arrays, B=alone)
     left, at = var.copy(), mean.copy()
     left[:, 2] *= np.finfo(float).eps
     at[:, 2] = y[:, 2]
