@@ -13,10 +13,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from equipoise.reconciliation.alarms import AT_ONCE, SAME, Candidate, GlobalTest, GrossErrorTest
-from equipoise.reconciliation.moments import Moments
-from equipoise.reconciliation.selection import Selected
+from equipoise.reconciliation.error_sizes import Moments, Selected
 from equipoise.reconciliation.significance import normal_p
-from equipoise.reconciliation.timeline import Timeline
+from equipoise.reconciliation.trends import Timeline
 
 Array = NDArray[np.float64]
 LISTED = 10  # of the worst rows

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.balances import equilibrated, quoted_list
-from equipoise.reconciliation.adjustment import Adjuster
+from equipoise.reconciliation.adjustment import Adjuster, Whitening
 from equipoise.reconciliation.measurements import Measurements, ReconciliationError
 from equipoise.reconciliation.observability import CLASSES, Pattern, examine
-from equipoise.reconciliation.whitening import Whitening
 
 Array = NDArray[np.float64]
 PIECE = 2**17  # numbers that the largest array of a piece may hold: 1 MB, so that it stays in the cache

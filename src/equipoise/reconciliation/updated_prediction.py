@@ -19,9 +19,8 @@ from torch import Tensor
 from equipoise.gaussian import BalanceOperator, ConditionedGaussian, DiagonalGaussian, condition
 from equipoise.network import DRAW_BLOCK, derived_seed
 from equipoise.prediction import ROW_BLOCK, AnyGaussian, Predictive
-from equipoise.reconciliation.assimilation import Assimilated, MixtureMoments, RunningMean, assimilate
-from equipoise.reconciliation.matching import MatchedGaussian
-from equipoise.reconciliation.moves import balance_moves, moves_of_draws, prior_of
+from equipoise.reconciliation.assimilation import Assimilated, MatchedGaussian, MixtureMoments, RunningMean, assimilate
+from equipoise.reconciliation.contributions import balance_moves, moves_of_draws, prior_of
 
 Array = NDArray[np.float64]
 Averaged = Callable[[AnyGaussian], Tensor]

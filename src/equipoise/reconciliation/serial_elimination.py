@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.reconciliation.alarms import Candidate, row_index, size_in_words
-from equipoise.reconciliation.gross_errors import candidate_directions, candidates_of, signed
-from equipoise.reconciliation.patterns import PIECE, Solution
-from equipoise.reconciliation.rivals import distinct
+from equipoise.reconciliation.gross_errors import candidate_directions, candidates_of, distinct, signed
 from equipoise.reconciliation.significance import chi_square_threshold, critical_value, half_width
+from equipoise.reconciliation.solution import PIECE, Solution
 
 if TYPE_CHECKING:
     import pandas as pd

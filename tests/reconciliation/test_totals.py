@@ -6,7 +6,7 @@ import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
-from equipoise.reconciliation.tally import LISTED, equally_suspect
+from equipoise.reconciliation.totals import LISTED, equally_suspect
 
 NAMES = ["feed [kg/s]", "top [kg/s]", "bottom [kg/s]", "gas [kg/s]", "oil [kg/s]"]
 FLOWS = LinearConstraint.from_equations({"column": "feed = top + bottom", "still": "bottom = gas + oil"}, outputs=NAMES)

@@ -11,8 +11,8 @@ import scipy.stats
 import equipoise as eq
 from equipoise.network.likelihood import marginal
 from equipoise.reconciliation import ReconciliationError
-from equipoise.reconciliation.judgement import standing_out
-from equipoise.reconciliation.with_model import reconcile_with_model
+from equipoise.reconciliation.logbook import standing_out
+from equipoise.reconciliation.model_reconciliation import reconcile_with_model
 
 MODELS = Path(__file__).parents[1] / "models"
 NAN = float("nan")

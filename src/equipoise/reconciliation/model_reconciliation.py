@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 from equipoise.balances import column_unit
 from equipoise.data import frames
 from equipoise.prediction import Predictive
-from equipoise.reconciliation import drawing
+from equipoise.reconciliation import trends
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
-from equipoise.reconciliation.classical import BeforeAfter
-from equipoise.reconciliation.gross_errors import Part, Terms, gross_error_test
-from equipoise.reconciliation.hindsight import Hindsight
+from equipoise.reconciliation.classical_reconciliation import BeforeAfter
+from equipoise.reconciliation.contributions import Moves, gains
+from equipoise.reconciliation.gross_errors import Part, Terms, distinct, gross_error_test
 from equipoise.reconciliation.logbook import Logbook, logbook_with_model
 from equipoise.reconciliation.measurements import ReconciliationError
-from equipoise.reconciliation.moves import Moves, gains
 from equipoise.reconciliation.readings import Readings, check_against, readings
-from equipoise.reconciliation.rivals import distinct
 from equipoise.reconciliation.significance import checked_correction, checked_level, half_width
+from equipoise.reconciliation.updated_prediction import Hindsight
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,7 +236,7 @@ class ModelReconciliation:
             sensors: How many.
         Returns: A figure of matplotlib, to be saved or shown.
         """
-        return drawing.figure(self.logbook(time), sensors)
+        return trends.figure(self.logbook(time), sensors)
 
     def to_frame(self) -> pd.DataFrame:
         """One line for each output: measured, predicted and reconciled with half-widths; means over the rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.balances import did_you_mean
-from equipoise.reconciliation import drawing, elimination, gross_errors, overview
+from equipoise.reconciliation import gross_errors, trends
 from equipoise.reconciliation.alarms import BALANCE, SENSOR, GlobalTest, GrossErrorTest
-from equipoise.reconciliation.elimination import Elimination
 from equipoise.reconciliation.logbook import Logbook, logbook
 from equipoise.reconciliation.measurements import Measurements, ReconciliationError, measurements
-from equipoise.reconciliation.patterns import Solution
+from equipoise.reconciliation.serial_elimination import Elimination, serial_elimination
 from equipoise.reconciliation.significance import checked_correction, checked_level, half_width
+from equipoise.reconciliation.solution import Solution
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-# Arguments of users are `Any` on purpose: what does not fit is refused with a message that says what does.
 Array = NDArray[np.float64]
+# Arguments of users are `Any` on purpose: what does not fit is refused with a message that says what does.
 
 
 class BeforeAfter(NamedTuple):
@@ -217,7 +217,7 @@ class Reconciliation:
             raise ReconciliationError(
                 f"most must be a number ≥ 1, or None, but got {most!r}. Leave it out for any number."
             )
-        return elimination.serial_elimination(self.solution, *self._terms(level, correction), leaks=leaks, most=most)
+        return serial_elimination(self.solution, *self._terms(level, correction), leaks=leaks, most=most)
 
     def without(self, suspects: Elimination | str | Iterable[str]) -> Reconciliation:
         """Reconcile again without some sensors or balances.
@@ -259,20 +259,20 @@ class Reconciliation:
             sensors: How many.
         Returns: A figure of matplotlib, to be saved or shown.
         """
-        return drawing.figure(self.logbook(time), sensors)
+        return trends.figure(self.logbook(time), sensors)
 
     def to_frame(self) -> pd.DataFrame:
         """One line for each variable: its unit, measured and reconciled with half-widths, and its class.
 
         For a table, values are means over its rows, half-widths root mean squares, and the class is that of most rows.
         """
-        return overview.frame(self.solution, self.level)
+        return frame(self.solution, self.level)
 
     def __repr__(self) -> str:
         sizes = {"balance": self._of.constraint.n_balances, "variable": len(self.variables), "row": len(self._of)}
         counts = ", ".join(f"{count} {noun}{'s' if count != 1 else ''}" for noun, count in sizes.items())
         head = f"Reconciliation({counts})"
-        return "\n  ".join([head, repr(self.global_test()), *overview.lines(self.to_frame())])
+        return "\n  ".join([head, repr(self.global_test()), *lines(self.to_frame())])
 
     @property
     def _of(self) -> Measurements:
@@ -311,3 +311,55 @@ def _taken(
             rule = "suspects must be names of variables or balances"
             raise ReconciliationError(f"{rule}, but got {name!r}. {did_you_mean(str(name), (*sensors, *balances))}")
     return [(slice(None), name, SENSOR if name in sensors else BALANCE) for name in names]
+
+
+LISTED = 30
+
+
+def frame(solution: Solution, level: float) -> pd.DataFrame:
+    """Unit, measured and reconciled values with their half-widths, adjustment and class of each variable.
+
+    Over the rows of a table, values are means, half-widths root mean squares, and the class is that of most rows;
+    measured ones are over the readings, reconciled ones over all rows that determine the variable.
+
+    Args:
+        solution: What was reconciled.
+        level: Probability of the intervals.
+    """
+    import pandas as pd
+
+    given = solution.measurements
+    factor, values = half_width(level), solution.outcome.values
+    data = {
+        "unit": [unit or "" for unit in given.units],
+        "readings": np.count_nonzero(~np.isnan(given.values), axis=0),
+        "measured": _mean(given.values),
+        "± before": factor * np.sqrt(_mean(np.square(solution.std_before))),
+        "reconciled": _mean(values),
+        "± after": factor * np.sqrt(_mean(np.square(solution.std))),
+        "adjustment": _mean(values - given.values),
+        "class": [_most_frequent(column) for column in solution.classes.T],
+    }
+    return pd.DataFrame(data, index=pd.Index(given.names, name="variable")).iloc[: given.reported]
+
+
+def lines(table: pd.DataFrame) -> Iterator[str]:
+    """The lines of such a frame in words, at most 30 of them."""
+    for name, unit, _, measured, before, reconciled, after, _, kind in table.head(LISTED).itertuples():
+        values = f"{measured:.6g} ± {before:.4g} → {reconciled:.6g} ± {after:.4g}"
+        yield f"{name!r}: {values}{f' {unit}' if unit else ''}, {kind}"
+    if len(table) > LISTED:
+        yield f"... and {len(table) - LISTED} more"
+
+
+def _mean(values: Array) -> Array:
+    """Means of the columns without NaN; NaN where there is nothing else."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    total = np.where(known, values, 0.0).sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _most_frequent(classes: NDArray[np.object_]) -> str:
+    names, counts = np.unique(classes.astype(str), return_counts=True)
+    return str(names[counts.argmax()]) if len(names) else ""
