@@ -24,10 +24,10 @@ from equipoise.reconciliation import (
     Candidate,
     Incident,
     Logbook,
-    drawing,
     half_width,
     more_than_chance,
     standing_out,
+    trends,
     verdicts,
 )
 
@@ -79,7 +79,7 @@ def _over_time(log: Logbook) -> Section:
         "sensors explain. An adjustment is what reconciliation adds to a reading: around 0 for an honest sensor, "
         "around minus its bias, or part of it, for one that lies."
     )
-    run, names = log.tally.timeline.longest, drawing.most_suspect(log, DRAWN)
+    run, names = log.tally.timeline.longest, trends.most_suspect(log, DRAWN)
     notes = [f"Drawn are the extremes of every {run:,} rows: nothing that stands out is lost."] if run > 1 else []
     return Section(
         "Over time", text, figures=[_statistic(log), *(_adjustments(log, name) for name in names)], notes=notes
@@ -89,8 +89,8 @@ def _over_time(log: Logbook) -> Section:
 def _statistic(log: Logbook) -> Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        drawing.draw_statistic(ax, log)
-        ax.set_xlabel(drawing.time_label(log))
+        trends.draw_statistic(ax, log)
+        ax.set_xlabel(trends.time_label(log))
 
     t = log.tally
     caption = f"Statistic of the global test, and what it stays below in {100 * log.level:g} % of rows without error."
@@ -102,8 +102,8 @@ def _statistic(log: Logbook) -> Figure:
 def _adjustments(log: Logbook, name: str) -> Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        drawing.draw_adjustments(ax, log, name)
-        ax.set(xlabel=drawing.time_label(log), title=charts.label(name, 60))
+        trends.draw_adjustments(ax, log, name)
+        ax.set(xlabel=trends.time_label(log), title=charts.label(name, 60))
 
     j = log.variables.index(name)
     low, high = log.tally.timeline.lowest[:, j], log.tally.timeline.highest[:, j]
