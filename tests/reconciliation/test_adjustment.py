@@ -6,7 +6,7 @@ import plants
 import pytest
 
 from equipoise.reconciliation.adjustment import Adjuster, Whitening
-from equipoise.reconciliation.observability import Pattern, examine
+from equipoise.reconciliation.observability import Pattern, classify
 
 
 def adjuster(plant, *, correlated=False, dropped=()):
@@ -14,7 +14,7 @@ def adjuster(plant, *, correlated=False, dropped=()):
     gone = np.isin(np.arange(m), list(dropped))
     pattern = Pattern(unmeasured, (plant.std == 0) & ~unmeasured, (plant.tolerance > 0) & ~gone, gone)
     V = plant.V if correlated else None
-    return Adjuster(plant.C, plant.b, plant.std, plant.tolerance, pattern, examine(plant.C, pattern), V)
+    return Adjuster(plant.C, plant.b, plant.std, plant.tolerance, pattern, classify(plant.C, pattern), V)
 
 
 def solved(plant, **kwargs):
@@ -79,7 +79,7 @@ def test_dependent_reduced_balances_are_used_once_and_the_rest_must_vanish():
     np.testing.assert_allclose(values, [4, 4, 0], atol=1e-14)
     assert e @ e == pytest.approx(2.0)
     assert own.reduced.G.shape[0] == 1
-    assert own.reduced.null.shape[1] == 1
+    assert own.reduced.exact_combinations.shape[1] == 1
     z = np.array([[3.0, 5.0, 0.0], [3.0, 5.0, 1e-3]])
     np.testing.assert_array_equal(own.contradictions(z) != 0, [[False], [True]])
 

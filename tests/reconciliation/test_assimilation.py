@@ -134,12 +134,12 @@ def test_the_whitened_innovations_have_the_length_of_the_readings_distance(rows)
 
 def test_what_the_readings_add_is_the_difference_that_they_make(rows):
     found = MatchedGaussian(*rows)
-    np.testing.assert_allclose(found.moves().sum(1), found.conditioned_mean - found.mean, atol=1e-11)
+    np.testing.assert_allclose(found.contributions().sum(1), found.conditioned_mean - found.mean, atol=1e-11)
     mean, cov, y, w = (part[0] for part in rows)
     bent, step = y.copy(), 0.01
     bent[1] += step  # linear in the reading: the slope times the innovation is the move
     slope = (by_hand.conditioned(mean, cov, bent, w)[0] - by_hand.conditioned(mean, cov, y, w)[0]) / step
-    np.testing.assert_allclose(found.moves()[0, 1], slope * (y - mean)[1], rtol=1e-8)
+    np.testing.assert_allclose(found.contributions()[0, 1], slope * (y - mean)[1], rtol=1e-8)
 
 
 def test_draws_have_the_mean_and_the_covariance(rows):

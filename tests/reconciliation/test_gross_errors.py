@@ -7,8 +7,8 @@ import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
-from equipoise.reconciliation.alarms import worst_of
-from equipoise.reconciliation.gross_errors import distinct, least_to_win, unit_directions
+from equipoise.reconciliation.alarms import worst_candidates
+from equipoise.reconciliation.gross_errors import count_distinct, selection_limit, unit_directions
 
 ROWS = 10_000
 LEVEL = 0.95
@@ -282,8 +282,8 @@ def test_a_standard_deviation_for_each_row_gives_each_row_its_own_test(steam):
 
 def test_parallel_directions_are_counted_once_and_those_of_no_length_not_at_all():
     f = np.array([[1.0, -3.0, 1.0, 0.0, 1e-9], [1.0, -3.0, 2.0, 0.0, 1e-9]])
-    assert distinct(f) == 2
-    np.testing.assert_array_equal(distinct(np.stack([f, f[:, [2, 2, 2, 3, 2]], 0 * f])), [2, 1, 0])
+    assert count_distinct(f) == 2
+    np.testing.assert_array_equal(count_distinct(np.stack([f, f[:, [2, 2, 2, 3, 2]], 0 * f])), [2, 1, 0])
 
 
 def test_the_candidates_of_one_balance_are_one_test():
@@ -299,7 +299,7 @@ def test_a_suspect_stays_one_just_above_what_it_had_to_exceed_and_is_none_just_b
     f[:, :, 5] = -2 * f[:, :, 1]
     unit, e, limit = unit_directions(f), 2 * rng.normal(size=(200, 3)), np.full(200, 2.4)
     z = -(e[:, None, :] @ unit)[:, 0]
-    least, worst = least_to_win(z, limit, f if own else f[0]), worst_of(z, limit)
+    least, worst = selection_limit(z, limit, f if own else f[0]), worst_candidates(z, limit)
     rows = np.flatnonzero(worst >= 0)
     assert (least[rows] > 2.4 + 1e-6).mean() > 0.2  # of some, a rival asks more than the limit
     np.testing.assert_array_equal(least[worst < 0], 2.4)
@@ -307,5 +307,5 @@ def test_a_suspect_stays_one_just_above_what_it_had_to_exceed_and_is_none_just_b
     across, sign = e[rows] - a * (a * e[rows]).sum(1, keepdims=True), np.sign(z[rows, worst[rows]])
     for factor, stays in ((1 + 1e-6, True), (1 - 1e-6, False)):
         moved = across - a * (sign * factor * least[rows])[:, None]
-        again = worst_of(-(moved[:, None, :] @ unit[rows])[:, 0], limit[rows])
+        again = worst_candidates(-(moved[:, None, :] @ unit[rows])[:, 0], limit[rows])
         assert ((again == worst[rows]) == stays).all()

@@ -16,7 +16,7 @@ def table(rows, seed=0):
 def test_a_short_table_is_kept_as_it_is():
     statistic, threshold, moved = table(COLUMNS)
     line = Timeline.of(statistic, threshold, moved)
-    np.testing.assert_allclose(line.excess * 7.8147, statistic)
+    np.testing.assert_allclose(line.relative_statistic * 7.8147, statistic)
     np.testing.assert_array_equal(line.lowest, moved)
     np.testing.assert_array_equal(line.time, np.arange(1, COLUMNS + 1))
     assert (line.rows, line.longest, line.has_one_threshold) == (COLUMNS, 1, True)
@@ -36,7 +36,7 @@ def test_runs_of_a_long_table_have_the_extremes_of_their_rows(cuts):
     assert line.longest <= 4 * 30_011 / COLUMNS
     runs = np.split(np.arange(30_011), line.start[1:])
     np.testing.assert_array_equal(line.time, [run[0] + 1 for run in runs])
-    np.testing.assert_allclose(line.excess, [statistic[run].max() / 7.8147 for run in runs])
+    np.testing.assert_allclose(line.relative_statistic, [statistic[run].max() / 7.8147 for run in runs])
     np.testing.assert_array_equal(line.lowest, [np.fmin.reduce(moved[run], axis=0) for run in runs])
     np.testing.assert_array_equal(line.highest, [np.fmax.reduce(moved[run], axis=0) for run in runs])
 
@@ -53,7 +53,7 @@ def test_times_are_those_of_the_first_row_of_a_run():
 
 def test_rows_that_cannot_be_tested_miss_nothing_and_thresholds_may_differ():
     line = Timeline.of(np.array([0.0, 3.0, 9.0]), np.array([np.nan, 2.0, 3.0]), np.zeros((3, 1)))
-    np.testing.assert_array_equal(line.excess, [0.0, 1.5, 3.0])
+    np.testing.assert_array_equal(line.relative_statistic, [0.0, 1.5, 3.0])
     assert line.threshold == (2.0, 3.0)
     assert not line.has_one_threshold
     untested = Timeline.of(np.zeros(2), np.full(2, np.nan), np.zeros((2, 1)))

@@ -7,9 +7,9 @@ from .classical_reconciliation import (
 )
 from .logbook import (
     Logbook as Logbook,
-    more_than_chance as more_than_chance,
-    standing_out as standing_out,
-    verdicts as verdicts,
+    alarms_exceed_chance as alarms_exceed_chance,
+    significant_suspects as significant_suspects,
+    summary_sentences as summary_sentences,
 )
 from .measurements import ReconciliationError as ReconciliationError
 from .model_reconciliation import (

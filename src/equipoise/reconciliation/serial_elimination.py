@@ -1,8 +1,8 @@
-"""Several gross errors, found one after the other: the worst candidate is taken out until nothing is wrong any more.
+"""Serial elimination: several gross errors of a row are found one after the other.
 
-Taking a sensor out is the same as letting its bias be anything, and taking a balance out as letting its leak be
-anything: in both cases the whitened residuals lose what lies in the candidate's direction (R9). So no reconciliation is
-repeated; all rows with an alarm are worked on together.
+The worst candidate is eliminated until the global test passes. To eliminate a sensor is to let its bias have any value,
+to eliminate a balance is to let its leak have any value: in both cases the whitened residuals lose their component
+along the candidate's direction (R9). No reconciliation is repeated; all rows with an alarm are processed together.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.alarms import Candidate, row_index, size_in_words
-from equipoise.reconciliation.gross_errors import candidate_directions, candidates_of, distinct, signed
+from equipoise.reconciliation.alarms import EQUAL_WITHIN, Candidate, row_index, size_in_words
+from equipoise.reconciliation.gross_errors import candidate_directions, candidates_of, count_distinct, scores
 from equipoise.reconciliation.significance import chi_square_threshold, critical_value, half_width
 from equipoise.reconciliation.solution import PIECE, Solution
 
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 NO_ALARM, PASSED = "no alarm", "the global test passes"
 NOTHING, MOST, EXHAUSTED = "no candidate stands out", "as many as allowed", "no redundancy is left"
-DEPENDENT = 1e-6  # length of a direction, as part of the original, below which it says nothing new
+DEPENDENT = 1e-6  # remaining fraction of a direction's length below which it depends on eliminated ones
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A gross error that was found.
+    """A gross error found by serial elimination.
 
     Args:
         row: Position of the row.
-        step: When it was found in its row, from 1.
+        step: Step of the elimination in this row, from 1.
         candidate: The sensor or balance.
         statistic: Its z at that step.
-        size, size_std: The estimated bias or leak, all errors of the row being estimated together.
-        alike: Others that would explain the data as well.
-        level: Probability of the interval that is shown.
+        size, size_std: Estimated bias or leak and its standard deviation, all errors of the row being estimated
+            together.
+        alike: Other candidates that would explain the data as well.
+        level: Probability of the interval that is printed.
     """
 
     row: int
@@ -54,19 +55,19 @@ class Suspect:
 
     def __str__(self) -> str:
         others = f"; it could as well be {' or '.join(map(str, self.alike))}" if self.alike else ""
-        found = size_in_words(self.candidate, self.size, half_width(self.level) * self.size_std)
-        return f"{self.candidate}: z = {self.statistic:.4g}, {found}{others}"
+        size = size_in_words(self.candidate, self.size, half_width(self.level) * self.size_std)
+        return f"{self.candidate}: z = {self.statistic:.4g}, {size}{others}"
 
 
 @dataclass(frozen=True, eq=False)
 class Elimination:
-    """What serial elimination found.
+    """The result of serial elimination.
 
     Args:
-        suspects: All gross errors, by row and step.
-        candidates: All that were looked at.
-        statistic: Of the global test after elimination, shape `(rows,)`.
-        degrees_of_freedom: That it has left, shape `(rows,)`.
+        suspects: All gross errors that were found, by row and step.
+        candidates: All sensors and balances that were tested.
+        statistic: Statistic of the global test after elimination, shape `(rows,)`.
+        degrees_of_freedom: Its remaining degrees of freedom, shape `(rows,)`.
         reasons: Why elimination stopped, or that there was no alarm, shape `(rows,)`.
         level: Confidence level of all tests.
         labels: Name of each row.
@@ -83,32 +84,32 @@ class Elimination:
     single: bool
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each gross error."""
+        """Return a table with one line for each gross error."""
         import pandas as pd
 
-        found = self.suspects
+        suspects = self.suspects
         data = {
-            "name": [suspect.candidate.name for suspect in found],
-            "kind": [suspect.candidate.kind for suspect in found],
-            "unit": [suspect.candidate.unit or "" for suspect in found],
-            "step": [suspect.step for suspect in found],
-            "statistic": [suspect.statistic for suspect in found],
-            "size": [suspect.size for suspect in found],
-            "size std": [suspect.size_std for suspect in found],
-            "could as well be": [", ".join(other.name for other in suspect.alike) for suspect in found],
+            "name": [suspect.candidate.name for suspect in suspects],
+            "kind": [suspect.candidate.kind for suspect in suspects],
+            "unit": [suspect.candidate.unit or "" for suspect in suspects],
+            "step": [suspect.step for suspect in suspects],
+            "statistic": [suspect.statistic for suspect in suspects],
+            "size": [suspect.size for suspect in suspects],
+            "size std": [suspect.size_std for suspect in suspects],
+            "could as well be": [", ".join(other.name for other in suspect.alike) for suspect in suspects],
         }
-        return pd.DataFrame(data, index=row_index(self.labels, np.array([s.row for s in found], np.intp)))
+        return pd.DataFrame(data, index=row_index(self.labels, np.array([s.row for s in suspects], np.intp)))
 
     def summary(self) -> pd.DataFrame:
-        """One line for each candidate: in how many rows it was found, and its estimated size there."""
+        """Return a table with one line for each candidate: in how many rows it was found, and its mean size there."""
         import pandas as pd
 
         sizes: dict[Candidate, list[float]] = {candidate: [] for candidate in self.candidates}
         for suspect in self.suspects:
             sizes[suspect.candidate].append(suspect.size)
         lines = [
-            (c.kind, c.unit or "", len(found), len(found) / len(self.reasons), *_moments(found))
-            for c, found in sizes.items()
+            (c.kind, c.unit or "", len(row_sizes), len(row_sizes) / len(self.reasons), *_mean_and_error(row_sizes))
+            for c, row_sizes in sizes.items()
         ]
         columns = ["kind", "unit", "rows", "share", "size", "size std"]
         return pd.DataFrame(lines, columns=columns, index=pd.Index([c.name for c in sizes], name="name"))
@@ -123,8 +124,8 @@ class Elimination:
         return "\n  ".join([head, *(f"{c}: in {counts[c]} rows" for c in self.candidates if counts[c])])
 
 
-def _moments(sizes: list[float]) -> tuple[float, float]:
-    """Mean of some sizes and its standard error, NaN where there are too few."""
+def _mean_and_error(sizes: list[float]) -> tuple[float, float]:
+    """Return the mean of sizes and its standard error, NaN where there are too few."""
     mean = float(np.mean(sizes)) if sizes else float("nan")
     return mean, float(np.std(sizes, ddof=1) / np.sqrt(len(sizes))) if len(sizes) > 1 else float("nan")
 
@@ -132,49 +133,56 @@ def _moments(sizes: list[float]) -> tuple[float, float]:
 def serial_elimination(
     solution: Solution, level: float, correction: str | None, *, leaks: bool, most: int | None
 ) -> Elimination:
-    """Take out the worst candidate of each row until its global test passes.
+    """Eliminate the worst candidate of each row until its global test passes.
 
     ::
 
         e ← e − a aᵀ e,    f_j ← f_j − a aᵀ f_j,    a = f/‖f‖ of the candidate        (R9)
 
     Args:
-        solution: What was reconciled.
-        level: Of the global test, and of the test of all candidates of a row together.
-        correction: For many candidates.
+        solution: The solution of the table.
+        level: Confidence level of the global test, and of the tests of all candidates of a row together.
+        correction: Correction for many candidates: "sidak", "bonferroni" or None.
         leaks: Whether balances are candidates too.
-        most: How many may be taken out of a row; None for as many as there are degrees of freedom.
+        most: Largest number of eliminations in a row; None for as many as there are degrees of freedom.
     """
-    given, candidates = solution.measurements, candidates_of(solution, leaks=leaks)
-    statistic, freedom = np.zeros(len(given)), np.zeros(len(given), np.intp)
-    reasons = np.full(len(given), NO_ALARM, dtype=object)
+    table, candidates = solution.measurements, candidates_of(solution, leaks=leaks)
+    statistic, freedom = np.zeros(len(table)), np.zeros(len(table), np.intp)
+    reasons = np.full(len(table), NO_ALARM, dtype=object)
     suspects: list[Suspect] = []
     for piece in solution.pieces():
-        positions = np.arange(len(given))[piece.rows]
+        positions = np.arange(len(table))[piece.rows]
         statistic[positions] = np.square(piece.whitened).sum(axis=1)
         freedom[positions] = piece.whitened.shape[1]
         failing = np.flatnonzero(statistic[positions] > chi_square_threshold(level, freedom[positions]))
         directions = candidate_directions(solution, piece, leaks=leaks) if len(failing) else np.zeros((0, 1))
-        for some in _portions(failing, directions.shape[-2] * directions.shape[-1]):
-            own = directions[some] if directions.ndim == 3 else np.tile(directions, (len(some), 1, 1))
-            search = _Search(piece.whitened[some], own, level, correction).run(most)
-            rows = positions[some]
+        for part in _parts(failing, directions.shape[-2] * directions.shape[-1]):
+            part_directions = directions[part] if directions.ndim == 3 else np.tile(directions, (len(part), 1, 1))
+            search = _Search(piece.whitened[part], part_directions, level, correction).run(most)
+            rows = positions[part]
             statistic[rows], freedom[rows], reasons[rows] = search.statistic, search.freedom, search.reasons
             suspects += search.suspects(rows, candidates)
     ordered = tuple(sorted(suspects, key=lambda suspect: (suspect.row, suspect.step)))
-    return Elimination(ordered, candidates, statistic, freedom, reasons, level, given.labels, given.single)
+    return Elimination(ordered, candidates, statistic, freedom, reasons, level, table.labels, table.single)
 
 
-def _portions(rows: NDArray[np.intp], numbers: int) -> Iterator[NDArray[np.intp]]:
-    """Rows in portions of which the directions fit into memory."""
-    most = max(1, PIECE // max(numbers, 1))
-    for start in range(0, len(rows), most):
-        yield rows[start : start + most]
+def _parts(rows: NDArray[np.intp], numbers: int) -> Iterator[NDArray[np.intp]]:
+    """Split rows into parts whose directions fit into memory."""
+    count = max(1, PIECE // max(numbers, 1))
+    for start in range(0, len(rows), count):
+        yield rows[start : start + count]
 
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Rows from which a candidate was taken, which one, its z, and which others its direction took with it."""
+    """One step of the elimination in several rows.
+
+    Args:
+        rows: Positions of the rows in which a candidate was eliminated.
+        chosen: Position of that candidate in each row.
+        z: Its z.
+        alike: Candidates whose directions vanish with that of the eliminated one, shape `(rows, c)`.
+    """
 
     rows: NDArray[np.intp]
     chosen: NDArray[np.intp]
@@ -183,76 +191,82 @@ class _Step:
 
 
 class _Search:
-    """Serial elimination in some rows at once: whitened residuals `(rows, f)` and directions `(rows, f, c)`."""
+    """Serial elimination in several rows at once: whitened residuals `(rows, f)` and directions `(rows, f, c)`."""
 
     def __init__(self, whitened: Array, directions: Array, level: float, correction: str | None):
         self.whitened, self.directions = whitened, directions
         self.level, self.correction = level, correction
         self.e, self.f = whitened.copy(), directions.copy()
-        self.least = DEPENDENT * np.linalg.norm(directions, axis=1)
+        self.shortest = DEPENDENT * np.linalg.norm(directions, axis=1)
         self.freedom = np.full(len(whitened), whitened.shape[1])
         self.reasons = np.full(len(whitened), PASSED, dtype=object)
         self.steps: list[_Step] = []
 
     @property
     def statistic(self) -> Array:
+        """Statistic of the global test of each row after the eliminations so far, shape `(rows,)`."""
         return np.square(self.e).sum(axis=1)
 
     def run(self, most: int | None) -> _Search:
+        """Eliminate at most `most` candidates from each row, any number if None, and return the search itself."""
         rows = np.arange(len(self.e))
         while len(rows):
             if most is not None and len(self.steps) >= most:
                 self.reasons[rows] = MOST
                 return self
-            rows = self._take_out(rows)
+            rows = self._eliminate(rows)
             exhausted = self.freedom[rows] == 0
             self.reasons[rows[exhausted]] = EXHAUSTED
             fails = self.statistic[rows] > chi_square_threshold(self.level, self.freedom[rows])
             rows = rows[fails & ~exhausted]
         return self
 
-    def _take_out(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Take the worst candidate out of each row, and return the rows in which one stands out."""
+    def _eliminate(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Eliminate the worst candidate of each row in which one is significant, and return those rows."""
         length = np.linalg.norm(self.f[rows], axis=1)
-        testable = length > self.least[rows]
-        z = np.where(testable, signed(self.e[rows], self.f[rows]) / np.where(testable, length, 1.0), 0.0)
+        testable = length > self.shortest[rows]
+        z = np.where(testable, scores(self.e[rows], self.f[rows]) / np.where(testable, length, 1.0), 0.0)
         size = np.abs(z)
-        chosen = (size >= (1 - 1e-9) * size.max(axis=1, keepdims=True)).argmax(axis=1)  # the first of equals
-        n_tests = distinct(np.where(testable[:, None, :], self.f[rows], 0.0))
+        chosen = (size >= (1 - EQUAL_WITHIN) * size.max(axis=1, keepdims=True)).argmax(axis=1)  # the first of equals
+        n_tests = count_distinct(np.where(testable[:, None, :], self.f[rows], 0.0))
         limit = critical_value(self.level, n_tests, self.correction)
-        stands = size[np.arange(len(rows)), chosen] > limit
-        self.reasons[rows[~stands]] = NOTHING
-        rows, chosen, z, testable = rows[stands], chosen[stands], z[stands], testable[stands]
+        significant = size[np.arange(len(rows)), chosen] > limit
+        self.reasons[rows[~significant]] = NOTHING
+        rows, chosen, z, testable = rows[significant], chosen[significant], z[significant], testable[significant]
         self._project(rows, chosen)
-        gone = testable & (np.linalg.norm(self.f[rows], axis=1) <= self.least[rows])
-        gone[np.arange(len(rows)), chosen] = False
-        self.steps.append(_Step(rows, chosen, z[np.arange(len(rows)), chosen], gone))
+        alike = testable & (np.linalg.norm(self.f[rows], axis=1) <= self.shortest[rows])
+        alike[np.arange(len(rows)), chosen] = False
+        self.steps.append(_Step(rows, chosen, z[np.arange(len(rows)), chosen], alike))
         return rows
 
     def _project(self, rows: NDArray[np.intp], chosen: NDArray[np.intp]) -> None:
-        along = self.f[rows, :, chosen]
-        along = along / np.linalg.norm(along, axis=1, keepdims=True)
-        self.e[rows] -= along * (along * self.e[rows]).sum(axis=1, keepdims=True)  # R9
-        self.f[rows] -= along[:, :, None] * (along[:, None, :] @ self.f[rows])  # R9
+        """Remove the component along the chosen candidate's direction from residuals and directions (R9)."""
+        unit = self.f[rows, :, chosen]
+        unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+        self.e[rows] -= unit * (unit * self.e[rows]).sum(axis=1, keepdims=True)  # R9
+        self.f[rows] -= unit[:, :, None] * (unit[:, None, :] @ self.f[rows])  # R9
         self.freedom[rows] -= 1
 
     def suspects(self, positions: NDArray[np.intp], candidates: tuple[Candidate, ...]) -> list[Suspect]:
-        """What was found, with the errors of each row estimated together."""
-        found: list[list[tuple[int, float, NDArray[np.bool_]]]] = [[] for _ in positions]
+        """List the gross errors that were found, with the errors of each row estimated together."""
+        steps_of_rows: list[list[tuple[int, float, NDArray[np.bool_]]]] = [[] for _ in positions]
         for step in self.steps:
-            for row, chosen, z, gone in zip(step.rows, step.chosen, step.z, step.alike, strict=True):
-                found[row].append((int(chosen), float(z), gone))
+            for row, chosen, z, alike in zip(step.rows, step.chosen, step.z, step.alike, strict=True):
+                steps_of_rows[row].append((int(chosen), float(z), alike))
         return [
-            suspect for row, steps in enumerate(found) for suspect in self._of_row(row, steps, positions, candidates)
+            suspect
+            for row, steps in enumerate(steps_of_rows)
+            for suspect in self._suspects_of_row(row, steps, positions, candidates)
         ]
 
-    def _of_row(
+    def _suspects_of_row(
         self,
         row: int,
         steps: list[tuple[int, float, NDArray[np.bool_]]],
         positions: NDArray[np.intp],
         candidates: tuple[Candidate, ...],
     ) -> Iterator[Suspect]:
+        """Estimate the sizes of all gross errors of one row together: `ŝ = −(Fᵀ F)⁻¹ Fᵀ e`."""
         if not steps:
             return
         F = self.directions[row][:, [chosen for chosen, _, _ in steps]]
@@ -260,8 +274,8 @@ class _Search:
         unit = F / length
         inverse = np.linalg.solve(unit.T @ unit, unit.T) / length[:, None]
         sizes, stds = -(inverse @ self.whitened[row]), np.linalg.norm(inverse, axis=1)
-        for number, ((chosen, z, gone), size, std) in enumerate(zip(steps, sizes, stds, strict=True), start=1):
-            others = tuple(candidates[j] for j in np.flatnonzero(gone))
+        for number, ((chosen, z, alike), size, std) in enumerate(zip(steps, sizes, stds, strict=True), start=1):
+            alternatives = tuple(candidates[j] for j in np.flatnonzero(alike))
             yield Suspect(
-                int(positions[row]), number, candidates[chosen], z, float(size), float(std), others, self.level
+                int(positions[row]), number, candidates[chosen], z, float(size), float(std), alternatives, self.level
             )

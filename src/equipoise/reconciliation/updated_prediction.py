@@ -1,8 +1,8 @@
-"""A model's prediction after the fact: the mixture over its draws, given readings of what was predicted.
+"""A prediction updated by readings: moments, covariances, contributions and draws of the true values.
 
-Draws are weighted in each row by how well they foresaw its readings (R11). Where too few of them count, the Gaussian
-with the moments of the mixture is conditioned instead (R13). Everything is streamed over chunks of rows and blocks of
-draws, as in `predictive`; everything here is in standardized units.
+Draws of the network are weighted in each row by the evidence of its readings (R11). Where the effective number of draws
+is too small, the Gaussian with the moments of the mixture is conditioned instead (R13). All results are streamed over
+chunks of rows and blocks of draws, as in `Predictive`, and are in standardized units.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from equipoise.gaussian import BalanceOperator, ConditionedGaussian, DiagonalGau
 from equipoise.network import DRAW_BLOCK, derived_seed
 from equipoise.prediction import ROW_BLOCK, AnyGaussian, Predictive
 from equipoise.reconciliation.assimilation import Assimilated, MatchedGaussian, MixtureMoments, RunningMean, assimilate
-from equipoise.reconciliation.contributions import balance_moves, moves_of_draws, prior_of
+from equipoise.reconciliation.contributions import balance_contributions, mixture_contributions, prior_of
 
 Array = NDArray[np.float64]
 Averaged = Callable[[AnyGaussian], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """Moments of true values before and after the readings, shape `(rows, n_y)`, and where they come from.
+class UpdatedMoments:
+    """Moments of the true values before and after the readings, shape `(rows, n_y)`, and how they were calculated.
 
     Args:
-        prior_mean, prior_var: Of the prediction.
-        mean, var: Given the readings.
-        effective: How many draws count, shape `(rows,)`.
+        prior_mean, prior_var: Mean and variance of the prediction.
+        mean, var: Mean and variance given the readings.
+        effective: Effective number of draws, shape `(rows,)`.
         gaussian: Whether they were too few, so that the matched Gaussian was used, shape `(rows,)`.
     """
 
@@ -46,14 +46,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Hindsight:
-    """A prediction and readings of it.
+class UpdatedPrediction:
+    """A prediction and readings of its outputs.
 
     Args:
         predictive: The prediction, its `sensor_var` being "model".
         y: Readings, shape `(rows, n_y)`, NaN where there are none.
-        sensor_var: Their variances, likewise; NaN where they are the model's, ∞ where a reading says nothing.
-        least_draws: How many effective draws there must be.
+        sensor_var: Their variances, shape `(rows, n_y)`; NaN stands for the model's own, ∞ is as good as no reading.
+        least_draws: Smallest effective number of draws for which the mixture is used.
     """
 
     predictive: Predictive
@@ -61,14 +61,18 @@ class Hindsight:
     sensor_var: Array
     least_draws: float
 
-    def take(self, rows: NDArray[np.intp] | slice) -> Hindsight:
-        """Some of the rows."""
+    def take(self, rows: NDArray[np.intp] | slice) -> UpdatedPrediction:
+        """Select rows.
+
+        Args:
+            rows: Their positions.
+        """
         predictive = replace(self.predictive, X=self.predictive.X[rows])
         return replace(self, predictive=predictive, y=self.y[rows], sensor_var=self.sensor_var[rows])
 
     @cached_property
-    def outcome(self) -> Outcome:
-        """Moments of all rows, in one pass over all draws, and a second one where too few of them count."""
+    def moments(self) -> UpdatedMoments:
+        """Moments of all rows, by one pass over all draws, and a second one where effective draws are too few (R12)."""
         p, shape = self.predictive, self.y.shape
         prior_mean, prior_var, mean, var = (np.empty(shape) for _ in range(4))
         effective = np.empty(len(self.y))
@@ -80,92 +84,99 @@ class Hindsight:
             prior_mean[rows], prior_var[rows] = _numpy(before.mean), _numpy(before.second)
             mean[rows], var[rows] = _numpy(after.mean), _numpy(after.second)
             effective[rows] = _numpy(after.weights.effective)
-        few = effective < self.least_draws
-        if few.any():
-            mean[few], var[few] = self.take(np.flatnonzero(few))._matched_moments()
-        return Outcome(prior_mean, prior_var, mean, var, effective, few)
+        too_few = effective < self.least_draws
+        if too_few.any():
+            mean[too_few], var[too_few] = self.take(np.flatnonzero(too_few))._matched_moments()
+        return UpdatedMoments(prior_mean, prior_var, mean, var, effective, too_few)
 
     def covariance(self) -> Array:
-        """Covariance of the true values of each row, given the readings, shape `(rows, n_y, n_y)`."""
+        """Return the covariance of the true values given the readings, shape `(rows, n_y, n_y)` (R12, R13)."""
         result = np.empty((*self.y.shape, self.y.shape[1]))
-        for few, positions, part in self._kinds():
+        for is_gaussian, positions, part in self._by_method():
             for rows in part.predictive._chunks(part._dense_bytes_per_row):
-                cov = part.matched(rows)[0].conditioned_cov if few else part._mixture_covariance(rows)
+                cov = part.matched(rows)[0].conditioned_cov if is_gaussian else part._mixture_covariance(rows)
                 result[positions[rows]] = cov
         return result
 
-    def moves(self) -> tuple[Array, Array, Array, Array]:
-        """Network, sensors, balances and draws of `Moves` (R14)."""
+    def contributions(self) -> tuple[Array, Array, Array, Array]:
+        """Return the arrays `network`, `sensors`, `balances` and `draws` of `Contributions` (R14)."""
         (n, k), m = self.y.shape, self.n_balances
         result = np.zeros((n, k)), np.zeros((n, k, k)), np.zeros((n, m, k)), np.zeros((n, k))
-        for few, positions, part in self._kinds():
+        for is_gaussian, positions, part in self._by_method():
+            average = part._matched_contributions if is_gaussian else part._mixture_contributions
             for rows in part.predictive._chunks(part._dense_bytes_per_row):
-                found = part._matched_moves(rows) if few else map(_numpy, moves_of_draws(part._blocks(rows)))
-                for whole, piece in zip(result, found, strict=True):
-                    whole[positions[rows]] = piece
+                terms = average(rows)
+                for array, term in zip(result, terms, strict=True):
+                    array[positions[rows]] = term
         return result
 
     def sample(self, n: int, seed: int) -> Array:
-        """Draws of whole rows of true values, given the readings, shape `(n, rows, n_y)`.
+        """Draw whole rows of true values given the readings, shape `(n, rows, n_y)` (M1).
 
-        The noise of a row depends on seed, n and its position alone.
+        The noise of a row depends only on seed, n and the row's position.
+
+        Args:
+            n: Number of draws.
+            seed: Seed of the random numbers.
         """
         result = np.empty((n, *self.y.shape))
-        few, width = self.outcome.gaussian, self.y.shape[1] + self.n_balances
+        gaussian_rows, width = self.moments.gaussian, self.y.shape[1] + self.n_balances
         for rows in self.predictive._chunks(max(self._bytes_per_row, 24 * n * width)):
             uniform, normal = _row_noise(rows, n, width, seed)
-            for kind in (False, True):
-                chosen = np.flatnonzero(few[rows] == kind)
-                if len(chosen):
-                    part, noise = self.take(rows.start + chosen), normal[:, chosen]
-                    drawn = part._sample_matched(noise) if kind else part._sample_draws(uniform[:, chosen], noise)
-                    result[:, rows.start + chosen] = drawn
+            for is_gaussian in (False, True):
+                selected = np.flatnonzero(gaussian_rows[rows] == is_gaussian)
+                if len(selected):
+                    part, noise = self.take(rows.start + selected), normal[:, selected]
+                    draws = (
+                        part._sample_matched(noise) if is_gaussian else part._sample_draws(uniform[:, selected], noise)
+                    )
+                    result[:, rows.start + selected] = draws
         return result
 
     def matched(self, rows: slice, *averaged: Averaged) -> tuple[MatchedGaussian, list[Array]]:
-        """The prediction as one Gaussian with the readings, and averages over the draws of whatever else is asked for.
+        """Match one Gaussian to the mixture of each row, and average functions of the draws on the way.
 
         Args:
-            rows: Which.
+            rows: Consecutive rows.
             averaged: Functions of a block of draws, whose results have draws on axis 0, then rows.
+        Returns: The matched Gaussian with the readings, and the average of each function.
         """
-        moments, noise, others = MixtureMoments(dense=True), RunningMean(), [RunningMean() for _ in averaged]
+        moments, noise, averages = MixtureMoments(dense=True), RunningMean(), [RunningMean() for _ in averaged]
         for gaussian, w in self._components(rows):
-            even = torch.zeros(gaussian.mean.shape[:2], dtype=gaussian.mean.dtype, device=gaussian.mean.device)
-            share = moments.add(even, gaussian)
+            even_weights = torch.zeros(gaussian.mean.shape[:2], dtype=gaussian.mean.dtype, device=gaussian.mean.device)
+            share = moments.add(even_weights, gaussian)
             noise.add(torch.where(w.isfinite(), w, 0.0).expand_as(gaussian.mean).mean(0), share)
-            for mean, function in zip(others, averaged, strict=True):
+            for mean, function in zip(averages, averaged, strict=True):
                 mean.add(function(gaussian).mean(0), share)
         y = np.where(np.isinf(self.sensor_var[rows]), np.nan, self.y[rows])
         matched = MatchedGaussian(_numpy(moments.mean), _numpy(moments.second), y, _numpy(noise.value))
-        return matched, [_numpy(mean.value) for mean in others]
+        return matched, [_numpy(mean.value) for mean in averages]
 
     @property
     def n_balances(self) -> int:
-        """How many balances the model has."""
+        """Number of balances of the model."""
         layer = self.predictive.model.conditioning
         return 0 if layer is None else len(layer.names)
 
-    # ------------------------------------------------------------------ streaming
-
     def _components(self, rows: slice) -> Iterator[tuple[AnyGaussian, Tensor]]:
-        """Blocks of draws with the sensor variances of the readings."""
-        given = torch.as_tensor(self.sensor_var[rows], device=self.predictive._device)
-        for gaussian, learned, _ in self.predictive._components(rows):
-            learned = torch.as_tensor(learned, dtype=given.dtype, device=given.device)
-            yield gaussian, torch.where(given.isnan(), learned, given)
+        """Iterate over blocks of draws with the variances of the readings."""
+        user_var = torch.as_tensor(self.sensor_var[rows], device=self.predictive._device)
+        for gaussian, model_var, _ in self.predictive._components(rows):
+            model_var = torch.as_tensor(model_var, dtype=user_var.dtype, device=user_var.device)
+            yield gaussian, torch.where(user_var.isnan(), model_var, user_var)
 
     def _blocks(self, rows: slice) -> Iterator[Assimilated]:
+        """Iterate over blocks of draws conditioned on the readings."""
         y = torch.as_tensor(self.y[rows], device=self.predictive._device)
         for gaussian, w in self._components(rows):
             yield assimilate(gaussian, y, w)
 
-    def _kinds(self) -> Iterator[tuple[bool, NDArray[np.intp], Hindsight]]:
-        """Rows of the mixture, then those of the matched Gaussian: which, their positions, and they themselves."""
-        for few in (False, True):
-            positions = np.flatnonzero(self.outcome.gaussian == few)
+    def _by_method(self) -> Iterator[tuple[bool, NDArray[np.intp], UpdatedPrediction]]:
+        """Iterate over the mixture's rows, then the matched Gaussian's: whether Gaussian, positions, rows."""
+        for is_gaussian in (False, True):
+            positions = np.flatnonzero(self.moments.gaussian == is_gaussian)
             if len(positions):
-                yield few, positions, self.take(positions)
+                yield is_gaussian, positions, self.take(positions)
 
     @property
     def _bytes_per_row(self) -> int:
@@ -175,8 +186,6 @@ class Hindsight:
     def _dense_bytes_per_row(self) -> int:
         return 8 * (3 * DRAW_BLOCK * self.y.shape[1] * (self.n_balances + 2) + 8 * self.y.shape[1] ** 2)
 
-    # ------------------------------------------------------------------ the mixture
-
     def _mixture_covariance(self, rows: slice) -> Array:
         after = MixtureMoments(dense=True)
         for block in self._blocks(rows):
@@ -184,43 +193,47 @@ class Hindsight:
         return _numpy(after.second)
 
     def _sample_draws(self, uniform: Array, normal: Array) -> Array:
-        """Draws are picked by their weights, and their Gaussians drawn from by Matheron's rule (M1)."""
-        everything, noise = slice(0, len(self.y)), torch.as_tensor(normal)
-        log_evidence = torch.cat([block.log_evidence for block in self._blocks(everything)])
+        """Select draws by their weights, and sample from their Gaussians by Matheron's rule (M1)."""
+        all_rows, noise = slice(0, len(self.y)), torch.as_tensor(normal)
+        log_evidence = torch.cat([block.log_evidence for block in self._blocks(all_rows)])
         cumulative = torch.softmax(log_evidence, 0).cumsum(0).T.contiguous().cpu()
-        picked = torch.searchsorted(cumulative, torch.as_tensor(uniform.T.copy()))
-        picked = picked.clamp_max(len(log_evidence) - 1).T
+        selected = torch.searchsorted(cumulative, torch.as_tensor(uniform.T.copy()))
+        selected = selected.clamp_max(len(log_evidence) - 1).T
         result, start = torch.empty(*normal.shape[:2], self.y.shape[1], dtype=noise.dtype), 0
-        for block in self._blocks(everything):
+        for block in self._blocks(all_rows):
             n_draws = len(block.log_evidence)
-            which, row = torch.nonzero((picked >= start) & (picked < start + n_draws), as_tuple=True)
-            own = noise[which, row].to(block.log_evidence.device)
-            result[which, row] = _drawn(block.after, picked[which, row] - start, row, own).cpu()
+            sample, row = torch.nonzero((selected >= start) & (selected < start + n_draws), as_tuple=True)
+            row_noise = noise[sample, row].to(block.log_evidence.device)
+            result[sample, row] = _sample_selected(block.after, selected[sample, row] - start, row, row_noise).cpu()
             start += n_draws
         return result.numpy()
-
-    # ------------------------------------------------------------------ the matched Gaussian
 
     def _matched_moments(self) -> tuple[Array, Array]:
         mean, var = np.empty(self.y.shape), np.empty(self.y.shape)
         for rows in self.predictive._chunks(self._dense_bytes_per_row):
             matched, _ = self.matched(rows)
             var[rows] = _variances(matched)
-            mean[rows] = self._obeying(matched.conditioned_mean, var[rows], rows)
+            mean[rows] = self._onto_exact_balances(matched.conditioned_mean, var[rows], rows)
         return mean, var
 
-    def _matched_moves(self, rows: slice) -> tuple[Array, Array, Array, Array]:
-        matched, (network, balances) = self.matched(rows, lambda gaussian: prior_of(gaussian).mean, balance_moves)
-        return network, matched.moves(), balances, np.zeros_like(network)
+    def _mixture_contributions(self, rows: slice) -> tuple[Array, Array, Array, Array]:
+        network, sensors, balances, draws = map(_numpy, mixture_contributions(self._blocks(rows)))
+        return network, sensors, balances, draws
+
+    def _matched_contributions(self, rows: slice) -> tuple[Array, Array, Array, Array]:
+        matched, (network, balances) = self.matched(
+            rows, lambda gaussian: prior_of(gaussian).mean, balance_contributions
+        )
+        return network, matched.contributions(), balances, np.zeros_like(network)
 
     def _sample_matched(self, normal: Array) -> Array:
-        everything = slice(0, len(self.y))
-        matched, _ = self.matched(everything)
-        drawn = matched.sample(normal[..., : self.y.shape[1]])
-        return self._obeying(drawn, _variances(matched), everything)
+        all_rows = slice(0, len(self.y))
+        matched, _ = self.matched(all_rows)
+        draws = matched.sample(normal[..., : self.y.shape[1]])
+        return self._onto_exact_balances(draws, _variances(matched), all_rows)
 
-    def _obeying(self, values: Array, var: Array, rows: slice) -> Array:
-        """Values whose exact balances hold to rounding: dense algebra leaves `√eps` of them in draws (C3)."""
+    def _onto_exact_balances(self, values: Array, var: Array, rows: slice) -> Array:
+        """Condition values on the exact balances (C3): dense algebra leaves an error of `√eps` in draws."""
         exact, target = self._exact, self.predictive._inputs(rows)[1]
         if exact is None or target is None:
             return values
@@ -230,7 +243,7 @@ class Hindsight:
 
     @cached_property
     def _exact(self) -> Tensor | None:
-        """Which balances hold exactly, in all draws the same; None if none does."""
+        """Whether each balance holds exactly in all draws; None if none does."""
         layer = self.predictive.model.conditioning
         if layer is None:
             return None
@@ -240,8 +253,15 @@ class Hindsight:
         return exact if bool(exact.any()) else None
 
 
-def _drawn(gaussian: AnyGaussian, draw: Tensor, row: Tensor, noise: Tensor) -> Tensor:
-    """One value from each of some (draw, row) of a block, shape `(picked, n_y)`."""
+def _sample_selected(gaussian: AnyGaussian, draw: Tensor, row: Tensor, noise: Tensor) -> Tensor:
+    """Sample one value from each selected Gaussian of a block (M1).
+
+    Args:
+        gaussian: A block of draws.
+        draw, row: Positions of the selected draws and rows, shape `(k,)`.
+        noise: Standard normal numbers, shape `(k, n_y + m)`.
+    Returns: Shape `(k, n_y)`.
+    """
     prior, n_y = prior_of(gaussian), gaussian.mean.shape[-1]
     mean, var = prior.mean[draw, row], prior.var[draw, row]
     y0 = mean + var.sqrt() * noise[:, :n_y]
@@ -249,8 +269,8 @@ def _drawn(gaussian: AnyGaussian, draw: Tensor, row: Tensor, noise: Tensor) -> T
         return y0
     shape = (*prior.mean.shape[:2], gaussian.tol_var.shape[-1])
     target, tol_var = (part.expand(shape)[draw, row] for part in (gaussian.target, gaussian.tol_var))
-    own = replace(gaussian, prior=DiagonalGaussian(mean, var), target=target, tol_var=tol_var)
-    return own.update(y0, noise[:, n_y:])  # M1
+    selected = replace(gaussian, prior=DiagonalGaussian(mean, var), target=target, tol_var=tol_var)
+    return selected.update(y0, noise[:, n_y:])  # M1
 
 
 def _variances(matched: MatchedGaussian) -> Array:
@@ -258,7 +278,9 @@ def _variances(matched: MatchedGaussian) -> Array:
 
 
 def _row_noise(rows: slice, n: int, width: int, seed: int) -> tuple[Array, Array]:
-    """Uniform `(n, rows)` and standard normal `(n, rows, width)` numbers by (seed, row block)."""
+    """Return uniform `(n, rows)` and standard normal `(n, rows, width)` numbers that depend on seed and row block
+    alone.
+    """
     uniform, normal = [], []
     for start in range(rows.start, rows.stop, ROW_BLOCK):
         generator = torch.Generator().manual_seed(derived_seed(seed, start // ROW_BLOCK, 4))
