@@ -1,4 +1,4 @@
-"""The page on a plant says what its logbook holds: summary_sentences, sensors, balances, the worst rows, drawings over time."""
+"""The page on a plant says what its logbook holds: sentences, sensors, balances, the worst rows, drawings over time."""
 
 import re
 
