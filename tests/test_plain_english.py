@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 WORDS = """
     accept accumulate add adjust advance align allocate allow announce answer append apply approximate arrange ask
     assemble assert assign attach average balance bin block bound bracket break bring broadcast build calculate call
-    cancel cap cast catch centre change check choose claim classify clean clear clip close collect colour combine compare
-    compile complain complete compose compress compute concatenate condition configure connect continue convert copy correct
+    cancel cap cast catch centre change check choose claim clean clear clip close collect colour combine compare compile
+    complain complete compose compress compute concatenate condition configure connect continue convert copy correct
     count create cut damp decide declare decode decompose decorate delete derive describe detect determine diagnose
     differentiate discard divide download draft draw drop eliminate embed encode end ensure enter enumerate escape
     estimate evaluate exchange exclude execute exit expand explain export express extend extract factorise fail fetch

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.network import joint
-
-AnyGaussian = DiagonalGaussian | ConditionedGaussian
+from equipoise.prediction import AnyGaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ def assimilate(
         >>> after.mean.item(), after.var.item()
         (2.0, 0.5)
     """
-    prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
+    prior = prior_of(gaussian)
     w = sensor_var.expand_as(prior.mean)
     y = torch.where(w.isfinite(), y.expand_as(prior.mean), torch.nan)
     measured = ~y.isnan()
@@ -74,6 +73,11 @@ def assimilate(
     combined = DiagonalGaussian(prior.mean + step, torch.where(measured, g * w, prior.var))  # R10
     after = replace(gaussian, prior=combined) if isinstance(gaussian, ConditionedGaussian) else combined
     return Assimilated(gaussian, after, joint(gaussian, y, w), step, torch.where(measured, w, torch.inf))
+
+
+def prior_of(gaussian: AnyGaussian) -> DiagonalGaussian:
+    """Return the network's Gaussian before conditioning on balances."""
+    return gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
 
 
 class RunningWeights:
@@ -175,7 +179,7 @@ def variance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Floa
 
 def covariance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y n_y"]:
     """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw."""
-    prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
+    prior = prior_of(gaussian)
     root = weight.sqrt().unsqueeze(-1)
     deviations = (root * (gaussian.mean - mean)).movedim(0, 1)
     total = torch.diag_embed((weight.unsqueeze(-1) * prior.var).sum(0)) + deviations.mT @ deviations

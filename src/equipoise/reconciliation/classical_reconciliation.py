@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 LISTED = 30  # variables that are printed
-# Arguments of users are `Any` on purpose: what does not fit is refused with a message that says what does.
+
+# Users' arguments are `Any` on purpose: unsuitable ones are refused with a message that names suitable ones.
 
 
 class BeforeAfter(NamedTuple):
@@ -282,8 +283,7 @@ class Reconciliation:
         return _solved(Solution(table, dropped if dropped.any() else None), self.level)
 
     def logbook(self, time: Any = None, test: GrossErrorTest | None = None) -> Logbook:
-        """Return alarms, suspects and classes by variable and by balance; logbooks of consecutive pieces of a table can
-        be added.
+        """Return alarms, suspects and classes by variable and by balance; logbooks of consecutive pieces can be added.
 
         Args:
             time: When each row was measured: numbers or dates; the row's number, from 1, if left out.
@@ -302,8 +302,7 @@ class Reconciliation:
         return trends.figure(self.logbook(time), sensors)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with one line for each variable: unit, measured and reconciled value with half-widths, and
-        class.
+        """Return a table with one line for each variable: unit, measured and reconciled value, half-widths and class.
 
         Over the rows of a table, values are means, half-widths root mean squares, and the class is that of most rows.
         Measured values are averaged over the readings, reconciled ones over all rows that determine the variable.
@@ -325,13 +324,10 @@ class Reconciliation:
         return self.solution.measurements
 
     def _residuals_of(self, values: Array) -> Array:
-        n_y = self._measurements.constraint.n_outputs
-        x = (
-            values[:, n_y:]
-            if values.shape[1] > n_y
-            else np.zeros((len(values), self._measurements.constraint.n_columns))
-        )
-        return self._measurements.constraint.residual(x, values[:, :n_y])
+        constraint = self._measurements.constraint
+        y, x = values[:, : constraint.n_outputs], values[:, constraint.n_outputs :]
+        x = x if x.shape[1] else np.zeros((len(values), constraint.n_columns))
+        return constraint.residual(x, y)
 
     def _level_and_correction(self, level: Any, correction: Any) -> tuple[float, str | None]:
         return self.level if level is None else checked_level(level), checked_correction(correction)

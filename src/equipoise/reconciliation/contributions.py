@@ -22,8 +22,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.reconciliation.assimilation import Assimilated, RunningMean, RunningWeights
+from equipoise.gaussian import ConditionedGaussian
+from equipoise.prediction import AnyGaussian
+from equipoise.reconciliation.assimilation import Assimilated, RunningMean, RunningWeights, prior_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,23 +110,18 @@ def _sensor_contributions(
     return own - source.mT @ K.movedim(1, 0).flatten(1, 2)  # R14
 
 
-def prior_of(gaussian: DiagonalGaussian | ConditionedGaussian) -> DiagonalGaussian:
-    """Return the network's Gaussian before conditioning on balances."""
-    return gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-
-
-def gains(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "n_draws n m n_y"]:
+def gains(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m n_y"]:
     """Return the transposed gain `Kᵀ`, shape `(n_draws, n, m, n_y)` (C2); no rows without balances."""
     if not isinstance(gaussian, ConditionedGaussian):
         return gaussian.mean.unsqueeze(-2)[..., :0, :]
     return gaussian.factor.inverse_rows() * gaussian.prior.var.unsqueeze(-2)
 
 
-def innovations(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "n_draws n m"]:
+def innovations(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m"]:
     """Return the innovations `t − B μ` of the balances at the network's mean."""
     return gaussian.innovation if isinstance(gaussian, ConditionedGaussian) else gaussian.mean[..., :0]
 
 
-def balance_contributions(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "n_draws n m n_y"]:
+def balance_contributions(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m n_y"]:
     """Return the contribution `K_k (t − B μ)_k` of each balance without any readings (R14)."""
     return gains(gaussian) * innovations(gaussian).unsqueeze(-1)

@@ -155,6 +155,8 @@ class ModelReconciliation:
         """Residuals `A x + B y − b` of the balances, shape `(rows, m)`, of the readings and of the reconciled values.
 
         Those of the readings are NaN where one is missing.
+
+        Raises: InputError, if the model has no balances.
         """
         constraint, X = self.updated.predictive._constraint, self.updated.predictive.X
         return BeforeAfter(*(constraint.residual(X, values) for values in (self.readings.values, self._mean)))

@@ -78,7 +78,7 @@ class Structure:
 
 
 def classify(scaled: Float[np.ndarray, "m n"], pattern: Pattern, n_outputs: int = 0) -> Structure:
-    """Classify the variables of one measurement pattern as redundant or not, observable or not.
+    """Determine which measured variables are redundant, and which unmeasured ones are observable.
 
     With `C_U` the free columns (of unmeasured variables and dropped balances), `C_U Π = Q R`, and `P` the columns of
     `Q` beyond its rank::

@@ -19,8 +19,15 @@ from torch import Tensor
 from equipoise.gaussian import BalanceOperator, ConditionedGaussian, DiagonalGaussian, condition
 from equipoise.network import DRAW_BLOCK, derived_seed
 from equipoise.prediction import ROW_BLOCK, AnyGaussian, Predictive
-from equipoise.reconciliation.assimilation import Assimilated, MatchedGaussian, MixtureMoments, RunningMean, assimilate
-from equipoise.reconciliation.contributions import balance_contributions, mixture_contributions, prior_of
+from equipoise.reconciliation.assimilation import (
+    Assimilated,
+    MatchedGaussian,
+    MixtureMoments,
+    RunningMean,
+    assimilate,
+    prior_of,
+)
+from equipoise.reconciliation.contributions import balance_contributions, mixture_contributions
 
 Array = NDArray[np.float64]
 Averaged = Callable[[AnyGaussian], Tensor]
@@ -127,10 +134,9 @@ class UpdatedPrediction:
                 selected = np.flatnonzero(gaussian_rows[rows] == is_gaussian)
                 if len(selected):
                     part, noise = self.take(rows.start + selected), normal[:, selected]
-                    draws = (
+                    result[:, rows.start + selected] = (
                         part._sample_matched(noise) if is_gaussian else part._sample_draws(uniform[:, selected], noise)
                     )
-                    result[:, rows.start + selected] = draws
         return result
 
     def matched(self, rows: slice, *averaged: Averaged) -> tuple[MatchedGaussian, list[Array]]:
@@ -143,8 +149,8 @@ class UpdatedPrediction:
         """
         moments, noise, averages = MixtureMoments(dense=True), RunningMean(), [RunningMean() for _ in averaged]
         for gaussian, w in self._components(rows):
-            even_weights = torch.zeros(gaussian.mean.shape[:2], dtype=gaussian.mean.dtype, device=gaussian.mean.device)
-            share = moments.add(even_weights, gaussian)
+            log_weight = torch.zeros(gaussian.mean.shape[:2], dtype=gaussian.mean.dtype, device=gaussian.mean.device)
+            share = moments.add(log_weight, gaussian)
             noise.add(torch.where(w.isfinite(), w, 0.0).expand_as(gaussian.mean).mean(0), share)
             for mean, function in zip(averages, averaged, strict=True):
                 mean.add(function(gaussian).mean(0), share)
@@ -278,9 +284,7 @@ def _variances(matched: MatchedGaussian) -> Array:
 
 
 def _row_noise(rows: slice, n: int, width: int, seed: int) -> tuple[Array, Array]:
-    """Return uniform `(n, rows)` and standard normal `(n, rows, width)` numbers that depend on seed and row block
-    alone.
-    """
+    """Return uniform `(n, rows)` and standard normal `(n, rows, width)` numbers that depend on seed and row block."""
     uniform, normal = [], []
     for start in range(rows.start, rows.stop, ROW_BLOCK):
         generator = torch.Generator().manual_seed(derived_seed(seed, start // ROW_BLOCK, 4))
