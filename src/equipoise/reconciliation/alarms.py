@@ -197,8 +197,7 @@ class GrossErrorTest:
         return pd.DataFrame(data, index=row_index(self.labels, rows))
 
     def summary(self) -> pd.DataFrame:
-        """Return a table with one line for each candidate: rows tested, alarms, rows in which it was the worst,
-        estimated size.
+        """Return a table with one line for each candidate: rows tested, alarms, rows as the worst, estimated size.
 
         `size` is a mean over all rows, unbiased for an error that is always there. `size at alarms` is a mean over
         alarms alone, and too large where only some rows have the error.

@@ -204,8 +204,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class MatchedGaussian:
-    """A Gaussian with the moments of a mixture, conditioned on readings: `z ~ N(m, Σ)`, `y = z + e`, `e ~ N(0,
-    diag(w))`.
+    """The Gaussian with the moments of a mixture, `z ~ N(m, Σ)`, conditioned on readings `y = z + e`, `e ~ N(0, w)`.
 
     With the innovations `i = y − m` and `S = Σ + diag(w)`, both for the measured outputs, and `S⁻¹ = Tᵀ T`::
 

@@ -123,9 +123,7 @@ class Reconciliation:
 
     @property
     def half_widths(self) -> BeforeAfter:
-        """Half-widths of the intervals that hold the true values with probability `level`, before and after, `(rows,
-        n)`.
-        """
+        """Half-widths of the intervals of the true values with probability `level`, before and after, `(rows, n)`."""
         before, after = (half_width(self.level) * std for std in (self.solution.std_before, self.solution.std))
         return BeforeAfter(*(self._in_kind(part[:, : self._measurements.reported]) for part in (before, after)))
 
@@ -139,9 +137,7 @@ class Reconciliation:
 
     @property
     def statistic(self) -> Any:
-        """Statistic of the global test: sum of squared adjustments in units of their standard deviations, `(rows,)`
-        (R5).
-        """
+        """Statistic of the global test, `(rows,)`: sum of squared adjustments, each in standard deviations (R5)."""
         return self._without_row_axis(self.solution.estimates.statistic)
 
     @property
@@ -218,8 +214,7 @@ class Reconciliation:
         return gross_errors.measurement_test(self.solution, *self._level_and_correction(level, correction))
 
     def likelihood_ratio_test(self, level: Any = None, correction: Any = "sidak") -> GrossErrorTest:
-        """Test each sensor for a bias and each balance for a leak by the likelihood ratio, and estimate their sizes
-        (R7).
+        """Test each sensor for a bias and each balance for a leak by the likelihood ratio (R7).
 
         Args:
             level: Confidence level; that of the reconciliation if left out.
@@ -236,8 +231,7 @@ class Reconciliation:
         leaks: bool = False,
         most: Any = None,
     ) -> Elimination:
-        """Eliminate the worst sensor of each row until its global test passes, no sensor is significant or none is left
-        (R9).
+        """Eliminate the worst sensor of each row until its global test passes or no sensor is significant (R9).
 
         Args:
             level: Confidence level; that of the reconciliation if left out.

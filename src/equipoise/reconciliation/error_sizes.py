@@ -21,8 +21,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ColumnMoments:
-    """Count, mean and sum of squared deviations of the columns of a table; moments of two pieces add up to those of
-    both.
+    """Count, mean and sum of squared deviations of the columns of a table; those of two pieces can be added.
 
     Means of pieces are joined, not sums, so that deviations of values far from zero keep their digits.
 

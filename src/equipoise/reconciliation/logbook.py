@@ -299,6 +299,7 @@ def _doubts_about_std(log: Logbook, suspects: list[Candidate]) -> Iterator[str]:
 
 
 def _limits_of_checks(log: Logbook) -> Iterator[str]:
+    """Name the variables that are non-redundant, calculated from others, or unobservable."""
     unchecked = [n for n, kind in zip(log.variables, log.classes, strict=True) if kind == NON_REDUNDANT]
     if unchecked:
         yield f"No balance checks {quoted_list(unchecked)}: an error there cannot be seen."

@@ -73,6 +73,7 @@ def reconcile_with_model(
 
 
 def _updated(table: Readings, predictive: Predictive, least_draws: float) -> UpdatedPrediction:
+    """Standardize readings and their variances, and condition the prediction on them."""
     s = predictive.standardizer
     prediction = UpdatedPrediction(predictive, s.outputs(table.values), np.square(table.std / s.y_std), least_draws)
     _ = prediction.moments  # evaluates the network now, not when a result is first used
@@ -144,9 +145,7 @@ class ModelReconciliation:
 
     @property
     def half_widths(self) -> BeforeAfter:
-        """Half-widths of intervals that hold the true values with probability `level`, predicted and given the
-        readings.
-        """
+        """Half-widths of the intervals of the true values with probability `level`, before and after the readings."""
         before, after = (half_width(self.level) * np.sqrt(var) for var in (self._moments.prior_var, self._moments.var))
         return BeforeAfter(self._wrap(before * self._y_std), self._wrap(after * self._y_std))
 
@@ -180,8 +179,7 @@ class ModelReconciliation:
         return self._updated_rows(rows).covariance() * np.outer(self._y_std, self._y_std)
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """Draw jointly from the true values given the readings, shape `(n, rows, n_y)`; every draw obeys the exact
-        balances.
+        """Draw jointly from the true values given the readings, `(n, rows, n_y)`; draws obey exact balances.
 
         Args:
             n: Number of draws.
@@ -201,11 +199,13 @@ class ModelReconciliation:
         return Contributions(network, sensors, balances, draws, self.variables, self._balances)
 
     def global_test(self, level: Any = None) -> GlobalTest:
-        """Test whether the readings of each row agree with the model, by χ² with one degree of freedom for each reading
-        (R15).
+        """Test by χ² whether the readings of each row agree with the model (R15).
+
+        There are as many degrees of freedom as readings.
 
         Args:
             level: Confidence level; that of the reconciliation if left out.
+        Returns: Statistics, thresholds and alarms.
         """
         level = self.level if level is None else checked_level(level)
         return GlobalTest(self.statistic, self.readings.measured.sum(axis=1), level, self.readings.labels)
@@ -220,8 +220,7 @@ class ModelReconciliation:
         return self._directional_test("Measurement test", level, correction, leaks=False)
 
     def likelihood_ratio_test(self, level: Any = None, correction: Any = "sidak") -> GrossErrorTest:
-        """Test each sensor for a bias and each balance for a leak by the likelihood ratio, and estimate their sizes
-        (R15).
+        """Test each sensor for a bias and each balance for a leak by the likelihood ratio (R15).
 
         Args:
             level: Confidence level; that of the reconciliation if left out.
@@ -321,6 +320,7 @@ class ModelReconciliation:
         return () if constraint is None else constraint.names
 
     def _updated_rows(self, rows: Any) -> UpdatedPrediction:
+        """Select rows of the updated prediction; all if None."""
         if rows is None:
             return self.updated
         count = len(self.gaussian)

@@ -174,6 +174,7 @@ def _columns(data: Any) -> dict[str, Any] | None:
 def _assemble(
     argument: str, columns: Mapping[str, Any], outputs: tuple[str, ...], n_rows: int, others: Sequence[str]
 ) -> Array:
+    """Arrange the columns of a table in the order of the outputs, NaN for outputs that it lacks."""
     unknown = [name for name in columns if name not in outputs and name not in others]
     if unknown:
         rule = f"{argument} must name outputs of the model"

@@ -191,12 +191,14 @@ class Solution:
         return Adjuster(C, table.constraint.b, typical, table.tolerance, pattern, structure, table.covariance)
 
     def _rows_at_once(self, adjuster: Adjuster) -> int:
+        """Return the number of rows of a piece whose largest array has at most `PIECE` numbers."""
         m, n = adjuster.C.shape
         if self.measurements.std.ndim == 1:
             return max(1, PIECE // (m + n))
         return max(1, PIECE // ((m + n) * (adjuster.structure.degrees_of_freedom + len(adjuster.unmeasured) + 1)))
 
     def _piece(self, rows: slice | NDArray[np.intp], adjuster: Adjuster) -> Piece:
+        """Whiten the residuals of rows with one measurement pattern."""
         table = self.measurements
         z = table.values[rows]
         if len(adjuster.unmeasured):

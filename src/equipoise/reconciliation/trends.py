@@ -141,8 +141,7 @@ def figure(log: Logbook, sensors: int = 3) -> Figure:
 
 
 def most_suspect(log: Logbook, most: int) -> list[str]:
-    """List the measured variables that were the suspect in most rows, then those with most alarms, then the most
-    adjusted.
+    """List the measured variables: most often the suspect first, then by alarms, then by adjustments.
 
     Args:
         log: Tests and adjustments of a table.
