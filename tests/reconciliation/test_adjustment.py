@@ -204,5 +204,5 @@ def test_balances_that_nearly_agree_lose_half_as_many_digits_as_their_covariance
         statistic = float((r.T * solved)[0])
     factor = Whitening.of(G, std)
     e = factor.whiten(missed)
-    np.testing.assert_allclose(factor.adjustments(e)[0], expected, rtol=1e-6)
-    assert np.square(e).sum() == pytest.approx(statistic, rel=1e-6)  # cond(S) is 1e17: by a Cholesky factor, nothing
+    np.testing.assert_allclose(factor.adjustments(e)[0], expected, rtol=1e-5)
+    assert np.square(e).sum() == pytest.approx(statistic, rel=1e-5)  # cond(S) is 1e17: by a Cholesky factor, nothing

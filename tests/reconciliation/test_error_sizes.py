@@ -133,7 +133,7 @@ def test_moments_of_pieces_are_those_of_the_whole(cuts):
         mean, std = np.nanmean(VALUES, axis=0), np.nanstd(VALUES, axis=0, ddof=1)
     count = (~np.isnan(VALUES)).sum(axis=0)
     np.testing.assert_array_equal(moments.count, count)
-    np.testing.assert_allclose(moments.mean, mean, rtol=1e-15)
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-13)
     np.testing.assert_allclose(moments.std, std, rtol=1e-9)  # sums of squares would keep 4 digits of it
     np.testing.assert_allclose(moments.standard_error[:2], (std / np.sqrt(count))[:2], rtol=1e-9)
 
