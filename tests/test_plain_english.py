@@ -50,7 +50,6 @@ TO_DO = (
     "src/equipoise/export.py",
     "src/equipoise/network/",
     "src/equipoise/prediction/",
-    "src/equipoise/reconciliation/",
     "src/equipoise/rivals/",
     "src/equipoise/training/",
     "studies/battery/",

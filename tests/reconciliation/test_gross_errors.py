@@ -7,6 +7,8 @@ import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
+from equipoise.reconciliation.alarms import worst_candidates
+from equipoise.reconciliation.gross_errors import count_distinct, selection_limit, unit_directions
 
 ROWS = 10_000
 LEVEL = 0.95
@@ -276,3 +278,34 @@ def test_a_standard_deviation_for_each_row_gives_each_row_its_own_test(steam):
         np.testing.assert_allclose(together.statistic[i], alone.statistic, atol=1e-9)
         np.testing.assert_allclose(together.size_std[i], alone.size_std, rtol=1e-9)
         assert together.critical_value[i] == alone.critical_value
+
+
+def test_parallel_directions_are_counted_once_and_those_of_no_length_not_at_all():
+    f = np.array([[1.0, -3.0, 1.0, 0.0, 1e-9], [1.0, -3.0, 2.0, 0.0, 1e-9]])
+    assert count_distinct(f) == 2
+    np.testing.assert_array_equal(count_distinct(np.stack([f, f[:, [2, 2, 2, 3, 2]], 0 * f])), [2, 1, 0])
+
+
+def test_the_candidates_of_one_balance_are_one_test():
+    flows = LinearConstraint.from_equations("a = b + c", outputs=["a", "b", "c"])
+    test = reconcile([10.0, 4.0, 5.0], 1.0, flows).likelihood_ratio_test()
+    assert test.critical_value == pytest.approx(1.959964)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the same directions for all rows", "for each row"])
+def test_a_suspect_stays_one_just_above_what_it_had_to_exceed_and_is_none_just_below(own):
+    rng = np.random.default_rng(0)
+    f = rng.normal(size=(200, 3, 6)) if own else np.tile(rng.normal(size=(3, 6)), (200, 1, 1))
+    f[:, :, 5] = -2 * f[:, :, 1]
+    unit, e, limit = unit_directions(f), 2 * rng.normal(size=(200, 3)), np.full(200, 2.4)
+    z = -(e[:, None, :] @ unit)[:, 0]
+    least, worst = selection_limit(z, limit, f if own else f[0]), worst_candidates(z, limit)
+    rows = np.flatnonzero(worst >= 0)
+    assert (least[rows] > 2.4 + 1e-6).mean() > 0.2  # of some, a rival asks more than the limit
+    np.testing.assert_array_equal(least[worst < 0], 2.4)
+    a = unit[rows, :, worst[rows]]
+    across, sign = e[rows] - a * (a * e[rows]).sum(1, keepdims=True), np.sign(z[rows, worst[rows]])
+    for factor, stays in ((1 + 1e-6, True), (1 - 1e-6, False)):
+        moved = across - a * (sign * factor * least[rows])[:, None]
+        again = worst_candidates(-(moved[:, None, :] @ unit[rows])[:, 0], limit[rows])
+        assert ((again == worst[rows]) == stays).all()

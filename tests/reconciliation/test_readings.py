@@ -18,7 +18,7 @@ def read(measured, std=None, n_rows=2, **names):
 def test_columns_are_taken_by_name_and_missing_ones_are_not_read(library):
     found = read(library({"duty [kW]": [5.0, None], "top [kg/s]": [1.0, 2.0]}))
     np.testing.assert_array_equal(found.values, [[1.0, NAN, 5.0], [2.0, NAN, NAN]])
-    np.testing.assert_array_equal(found.seen, [[True, False, True], [True, False, False]])
+    np.testing.assert_array_equal(found.measured, [[True, False, True], [True, False, False]])
 
 
 def test_a_table_without_names_is_taken_in_the_order_of_the_outputs():
@@ -46,7 +46,7 @@ def test_standard_deviations_come_in_many_forms_and_what_is_not_said_is_the_mode
 
 
 def test_an_infinite_standard_deviation_is_no_reading():
-    np.testing.assert_array_equal(read(np.ones((2, 3)), [1.0, np.inf, NAN]).seen, [[True, False, True]] * 2)
+    np.testing.assert_array_equal(read(np.ones((2, 3)), [1.0, np.inf, NAN]).measured, [[True, False, True]] * 2)
 
 
 def test_columns_of_inputs_may_stand_beside_the_readings():
@@ -63,7 +63,7 @@ def test_rows_have_the_names_of_the_readings_or_else_of_the_inputs():
 
 def test_instruments_can_be_left_out():
     found = read(np.ones((2, 3))).without(["bottom [kg/s]"])
-    np.testing.assert_array_equal(found.seen, [[True, False, True]] * 2)
+    np.testing.assert_array_equal(found.measured, [[True, False, True]] * 2)
 
 
 @pytest.mark.parametrize(

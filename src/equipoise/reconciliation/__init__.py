@@ -1,7 +1,18 @@
-"""Reconciliation: measured values adjusted to obey their balances, and the faulty instrument found.
+"""Reconciliation: measured values adjusted to obey their balances, and gross errors in sensors and balances found.
 
-In: balances, readings and the accuracy of the instruments, or a model's `Predictive` and readings. Out: adjusted values
-with intervals, tests for gross errors, and a logbook of incidents over a whole table.
+In: balances, measured values and the accuracy of the instruments (`reconcile`); or a model's prediction and measured
+values of its outputs (`reconcile_with_model`). Out: reconciled values with intervals, the class of each variable
+(redundant or not, observable or not), tests for gross errors, serial elimination, and a logbook of alarms over a table
+of any length.
+
+- What comes in: `measurements` (for balances alone), `readings` (for a model).
+- Adjustment by balances: `observability` eliminates unmeasured variables, `adjustment` solves for the rows with one
+  measurement pattern, `solution` for a table, `classical_reconciliation` has the result.
+- Adjustment by a model: `assimilation` conditions draws on readings, `updated_prediction` is the prediction after that,
+  `contributions` shares the change among readings and balances, `model_reconciliation` has the result.
+- Gross errors: `significance` (critical values), `gross_errors` (global, nodal, measurement and likelihood ratio test),
+  `alarms` (their results), `serial_elimination`.
+- Over a table: `totals`, `error_sizes` (sizes of biases and leaks), `trends` (over time), `logbook`.
 
 Calls: `prediction`, `network`, `data`, `gaussian`, `balances`.
 """

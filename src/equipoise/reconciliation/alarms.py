@@ -1,4 +1,4 @@
-"""What tests for gross errors say: which statistics are too large, and how large the errors would be."""
+"""Results of the tests for gross errors: alarms, suspects, and the estimated sizes of biases and leaks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 SENSOR, BALANCE = "sensor", "balance"
-AT_ONCE = 2**14  # rows that are counted together
-SAME = 1e-9  # part by which two |z| may differ that are the same but for rounding
+ROWS_AT_ONCE = 2**14  # rows of a portion that fits into the processor's cache
+EQUAL_WITHIN = 1e-9  # relative difference below which two |z| count as equal
 CORRECTED = {"sidak": "together, by Šidák", "bonferroni": "together, by Bonferroni", None: "each"}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Where a gross error may be.
+    """A sensor that may be biased, or a balance that may leak.
 
     Args:
-        name: Of a variable, or of a balance.
-        kind: `sensor` for a biased one, `balance` for a leak.
-        unit: Of the size of the error, if known.
+        name: Name of the variable or of the balance.
+        kind: "sensor" or "balance".
+        unit: Unit of the size of the error; None if unknown.
     """
 
     name: str
@@ -43,15 +43,19 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class GlobalTest:
-    """Whether rows obey their balances as well as the errors of their sensors let expect::
+    """The χ² test of whether rows obey their balances within the errors of their sensors::
 
-        γ = eᵀ e ~ χ²    with as many degrees of freedom as e has numbers        (R5)
+        γ = eᵀ e ~ χ²    with as many degrees of freedom as e has entries        (R5)
 
     Args:
         statistic: `γ`: a number, or shape `(rows,)`.
-        degrees_of_freedom: Independent balances between measured variables, likewise.
+        degrees_of_freedom: Number of independent balances between measured variables: an integer, or shape `(rows,)`.
         level: Confidence level.
         labels: Name of each row.
+    Example:
+        >>> test = GlobalTest(np.array([1.5, 9.0]), np.array([1, 1]), 0.95, np.array([0, 1]))
+        >>> test.threshold.round(4), test.alarm
+        (array([3.8415, 3.8415]), array([False,  True]))
     """
 
     statistic: Any
@@ -61,12 +65,12 @@ class GlobalTest:
 
     @property
     def threshold(self) -> Any:
-        """What the statistic stays below with probability `level`; NaN where nothing can be tested."""
+        """The value below which the statistic stays with probability `level`; NaN without degrees of freedom."""
         return chi_square_threshold(self.level, self.degrees_of_freedom)[()]
 
     @property
     def p_value(self) -> Any:
-        """Probability of a statistic at least this large if nothing is wrong."""
+        """Probability of a statistic at least this large without gross errors."""
         return chi_square_p(self.statistic, self.degrees_of_freedom)[()]
 
     @property
@@ -75,7 +79,7 @@ class GlobalTest:
         return self.statistic > self.threshold
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each row of the table."""
+        """Return a table with one line for each row: statistic, threshold, degrees of freedom, p value and alarm."""
         import pandas as pd
 
         columns = ("statistic", "threshold", "degrees_of_freedom", "p_value", "alarm")
@@ -94,22 +98,24 @@ class GlobalTest:
 
 @dataclass(frozen=True, eq=False)
 class GrossErrorTest:
-    """One standard normal number for each candidate, and what it says::
+    """A test with one standard normal number for each candidate, and the estimated size of its gross error::
 
         z_j = ŝ_j / std(ŝ_j),    ŝ_j = −f_jᵀ e / ‖f_j‖²,    std(ŝ_j) = 1 / ‖f_j‖        (R7)
 
     z² is twice the logarithm of the likelihood ratio. The sign of a bias is that of `measured − true`, the sign of a
-    leak that of the balance's residual `A x + B y − b`. For one row that was given on its own, the first axis is
-    missing in what the properties return.
+    leak that of the balance's residual `A x + B y − b`. For one row that was given on its own, the properties return
+    results without the first axis.
 
     Args:
-        title: Which test.
+        title: Name of the test.
         candidates: Sensors or balances, c of them.
-        z: Shape `(rows, c)`; NaN for what cannot be tested.
+        z: Shape `(rows, c)`; NaN for candidates that cannot be tested.
         std: Standard deviations of the estimated sizes, shape `(rows, c)`.
-        limit: What |z| stays below, `(rows,)`.
-        least: What |z| of the suspect of a row had to exceed for it to be the suspect, `(rows,)`.
-        level, correction: The probability of that, for all candidates of a row together or, without a correction, each.
+        limit: Critical value of |z|, shape `(rows,)`; NaN where nothing can be tested.
+        selection_limit: The value that |z| of a row's suspect had to exceed for it to be the suspect, shape `(rows,)`.
+        level: Confidence level.
+        correction: Correction for many tests, so that `level` holds for all candidates of a row together; None for
+            each.
         labels: Name of each row.
         single: Whether one row was given on its own.
     """
@@ -119,7 +125,7 @@ class GrossErrorTest:
     z: Array
     std: Array
     limit: Array
-    least: Array
+    selection_limit: Array
     level: float
     correction: str | None
     labels: Any
@@ -127,79 +133,79 @@ class GrossErrorTest:
 
     @property
     def statistic(self) -> Array:
-        """`z`, NaN for what cannot be tested, shape `(rows, c)`."""
-        return self._given(self.z)
+        """`z`, NaN for candidates that cannot be tested, shape `(rows, c)`."""
+        return self._without_row_axis(self.z)
 
     @property
     def critical_value(self) -> Any:
-        """What |z| stays below, shape `(rows,)`; NaN where nothing can be tested."""
-        return self._given(self.limit)
+        """The value below which |z| stays without gross errors, shape `(rows,)`; NaN where nothing can be tested."""
+        return self._without_row_axis(self.limit)
 
     @property
     def size(self) -> Array:
-        """Estimated bias or leak, shape `(rows, c)`; unbiased if this candidate is the only gross error."""
-        return self._given(self.z * self.std)
+        """Estimated bias or leak in its unit, shape `(rows, c)`; unbiased if it is the only gross error of the row."""
+        return self._without_row_axis(self.z * self.std)
 
     @property
     def size_std(self) -> Array:
-        """Standard deviation of `size`."""
-        return self._given(self.std)
+        """Standard deviation of `size`, shape `(rows, c)`."""
+        return self._without_row_axis(self.std)
 
     @property
     def p_value(self) -> Array:
-        """Probability of a |z| at least this large, for one candidate alone."""
-        return self._given(normal_p(self.z))
+        """Probability of a |z| at least this large without gross errors, for one candidate alone, `(rows, c)`."""
+        return self._without_row_axis(normal_p(self.z))
 
     @property
     def alarms(self) -> NDArray[np.bool_]:
         """Whether |z| is above its critical value, shape `(rows, c)`."""
-        return self._given(np.abs(self.z) > self.limit[:, None])
+        return self._without_row_axis(np.abs(self.z) > self.limit[:, None])
 
     @cached_property
     def worst(self) -> NDArray[np.intp]:
-        """Position of the candidate with the largest |z| of each row, the first of equals, or −1 without an alarm."""
-        return worst_of(self.z, self.limit)
+        """Position of the candidate with the largest |z| of each row, the first of equals; −1 without an alarm."""
+        return worst_candidates(self.z, self.limit)
 
     @property
     def suspect(self) -> Any:
         """Name of the candidate with the largest |z| of a row, if that is an alarm; None otherwise, shape `(rows,)`."""
         names = np.array([*(candidate.name for candidate in self.candidates), None], dtype=object)
-        return self._given(names[self.worst])
+        return self._without_row_axis(names[self.worst])
 
     def of_rows(self, rows: slice) -> GrossErrorTest:
-        """The same test of some rows of the table."""
-        parts = {name: getattr(self, name)[rows] for name in ("z", "std", "limit", "least", "labels")}
+        """Select consecutive rows of the test."""
+        parts = {name: getattr(self, name)[rows] for name in ("z", "std", "limit", "selection_limit", "labels")}
         return replace(self, **parts, single=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each candidate of one row, or for each alarm in a table."""
+        """Return a table with one line for each candidate of a single row, or one for each alarm of several rows."""
         import pandas as pd
 
         alarms = np.abs(self.z) > self.limit[:, None]
-        rows, chosen = np.nonzero(np.ones_like(alarms) if self.single else alarms)
+        rows, columns = np.nonzero(np.ones_like(alarms) if self.single else alarms)
         data = {
-            "name": [self.candidates[j].name for j in chosen],
-            "kind": [self.candidates[j].kind for j in chosen],
-            "unit": [self.candidates[j].unit or "" for j in chosen],
-            "statistic": self.z[rows, chosen],
+            "name": [self.candidates[j].name for j in columns],
+            "kind": [self.candidates[j].kind for j in columns],
+            "unit": [self.candidates[j].unit or "" for j in columns],
+            "statistic": self.z[rows, columns],
             "critical value": self.limit[rows],
-            "p value": normal_p(self.z[rows, chosen]),
-            "alarm": alarms[rows, chosen],
-            "size": (self.z * self.std)[rows, chosen],
-            "size std": self.std[rows, chosen],
+            "p value": normal_p(self.z[rows, columns]),
+            "alarm": alarms[rows, columns],
+            "size": (self.z * self.std)[rows, columns],
+            "size std": self.std[rows, columns],
         }
         return pd.DataFrame(data, index=row_index(self.labels, rows))
 
     def summary(self) -> pd.DataFrame:
-        """One line for each candidate: in how many rows it was tested, gave alarm, was the worst; its estimated size.
+        """Return a table with one line for each candidate: rows tested, alarms, rows as the worst, estimated size.
 
-        The size over all rows is unbiased for an error that is always there; over alarms alone it is what people see,
-        and too large where only some of the errors are.
+        `size` is a mean over all rows, unbiased for an error that is always there. `size at alarms` is a mean over
+        alarms alone, and too large where only some rows have the error.
         """
         import pandas as pd
 
         counts = self._counts()
-        tested, seen = np.maximum(counts["rows"], 1), np.maximum(counts["alarms"], 1)
+        tested, alarms = np.maximum(counts["rows"], 1), np.maximum(counts["alarms"], 1)
         mean = counts["sum"] / tested
         scatter = np.clip(counts["squares"] - tested * np.square(mean), 0.0, None) / np.maximum(tested - 1, 1)
         data = {
@@ -209,7 +215,7 @@ class GrossErrorTest:
             "alarms": counts["alarms"],
             "share": counts["alarms"] / tested,
             "worst": counts["worst"],
-            "size at alarms": np.where(counts["alarms"] > 0, counts["sum at alarms"] / seen, np.nan),
+            "size at alarms": np.where(counts["alarms"] > 0, counts["sum at alarms"] / alarms, np.nan),
             "size": np.where(counts["rows"] > 0, mean, np.nan),
             "size std": np.where(counts["rows"] > 1, np.sqrt(scatter / tested), np.nan),
         }
@@ -217,12 +223,12 @@ class GrossErrorTest:
         return pd.DataFrame(data, index=pd.Index(names, name="name"))
 
     def _counts(self) -> dict[str, NDArray[Any]]:
-        """Sums over the rows for each candidate, piece by piece."""
+        """Sum alarms and sizes of each candidate over the rows, portion by portion."""
         columns, count = ("sum", "squares", "sum at alarms"), len(self.candidates)
         sums: dict[str, NDArray[Any]] = {name: np.zeros(count) for name in columns}
         sums |= {name: np.zeros(count, np.intp) for name in ("rows", "alarms")}
-        for start in range(0, len(self.z), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
+        for start in range(0, len(self.z), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
             z, alarms = self.z[rows], np.abs(self.z[rows]) > self.limit[rows, None]
             size = np.where(np.isnan(z), 0.0, z * self.std[rows])
             sums["rows"] += np.count_nonzero(~np.isnan(z), axis=0)
@@ -236,8 +242,8 @@ class GrossErrorTest:
     def __repr__(self) -> str:
         head = f"{self.title} at {self.level:.4g} {CORRECTED[self.correction]}"
         if not self.single:
-            seen = (np.abs(self.z) > self.limit[:, None]).sum(axis=0)
-            counts = zip(self.candidates, seen, strict=True)
+            alarms = (np.abs(self.z) > self.limit[:, None]).sum(axis=0)
+            counts = zip(self.candidates, alarms, strict=True)
             lines = [f"{candidate}: alarm in {count} of {len(self.z)} rows" for candidate, count in counts]
             return "\n  ".join([head, *lines])
         numbers = zip(self.candidates, self.z[0], self.std[0], strict=True)
@@ -247,39 +253,42 @@ class GrossErrorTest:
         lines = [_line(candidate, z, z * std, factor * std, limit) for candidate, z, std in numbers]
         return "\n  ".join([f"{head}: |z| ≤ {limit:.4g}; ± half of the {100 * self.level:.4g} % interval", *lines])
 
-    def _given(self, values: NDArray[Any]) -> Any:
+    def _without_row_axis(self, values: NDArray[Any]) -> Any:
         return values[0] if self.single else values
 
 
-def worst_of(z: Array, limit: Array) -> NDArray[np.intp]:
-    """Position of the largest |z| of each row, the first of equals, or −1 where none is above the limit."""
+def worst_candidates(z: Array, limit: Array) -> NDArray[np.intp]:
+    """Find the position of the largest |z| of each row, the first of equals, or −1 where none exceeds the limit."""
     worst = np.full(len(z), -1)
-    for start in range(0, len(z), AT_ONCE):
-        rows = slice(start, start + AT_ONCE)
+    for start in range(0, len(z), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
         size = np.nan_to_num(np.abs(z[rows]), nan=-1.0)
         largest = size.max(axis=1, initial=-1.0, keepdims=True)
         alarm = largest[:, 0] > limit[rows]
-        worst[rows][alarm] = (size[alarm] >= (1 - SAME) * largest[alarm]).argmax(axis=1)
+        worst[rows][alarm] = (size[alarm] >= (1 - EQUAL_WITHIN) * largest[alarm]).argmax(axis=1)
     return worst
 
 
 def row_index(labels: Any, rows: NDArray[np.intp]) -> pd.Index:
-    """The labels of some rows as an index that has a name."""
+    """Return the labels of selected rows as a pandas index with a name."""
     import pandas as pd
 
-    chosen = labels[rows]
+    selected = labels[rows]
     return (
-        chosen if isinstance(chosen, pd.MultiIndex) else pd.Index(chosen, name=getattr(chosen, "name", None) or "row")
+        selected
+        if isinstance(selected, pd.MultiIndex)
+        else pd.Index(selected, name=getattr(selected, "name", None) or "row")
     )
 
 
 def _line(candidate: Candidate, z: float, size: float, half: float, limit: float) -> str:
+    """Describe the test of one candidate in a line."""
     if np.isnan(z):
         return f"{candidate}: cannot be tested"
     return f"{candidate}: z = {z:.4g}, {size_in_words(candidate, size, half)}" + (", ALARM" if abs(z) > limit else "")
 
 
 def size_in_words(candidate: Candidate, size: float, half: float) -> str:
-    """A bias or a leak with half of its interval and its unit."""
-    what = "bias" if candidate.kind == SENSOR else "leak"
-    return f"{what} {size:.4g} ± {half:.4g}" + (f" {candidate.unit}" if candidate.unit else "")
+    """Describe a bias or a leak by its size, half of its interval, and its unit."""
+    noun = "bias" if candidate.kind == SENSOR else "leak"
+    return f"{noun} {size:.4g} ± {half:.4g}" + (f" {candidate.unit}" if candidate.unit else "")

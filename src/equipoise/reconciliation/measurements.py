@@ -1,4 +1,4 @@
-"""What a user says of a plant: values, their standard deviations, inputs, tolerances; checked, and in plain arrays."""
+"""Measurements of a plant: values, standard deviations, inputs and tolerances, checked and converted to arrays."""
 
 import reprlib
 from collections.abc import Mapping
@@ -17,23 +17,23 @@ Array = NDArray[np.float64]
 
 
 class ReconciliationError(EquipoiseError, ValueError):
-    """Measurements that cannot be reconciled as they were given."""
+    """Measurements that cannot be reconciled in the form in which they were given."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Rows of measured values with what is known of their errors.
+    """Rows of measured values with their errors, and the balances they should obey.
 
     Args:
         constraint: The balances.
-        names: Names of all variables: outputs, then the columns of `A`.
-        reported: How many of them are reconciled and reported: the outputs, or all of them.
-        values: Shape `(rows, n)`, NaN where nothing was measured.
-        std: Shape `(n,)`, or `(rows, n)`; 0 is exact, ∞ as good as not measured.
-        tolerance: Standard deviations of the balances, shape `(m,)`; ∞ is no balance at all.
-        covariance: Shape `(n, n)`, where measurements are correlated.
+        names: Names of all n variables: outputs, then the columns of `A`.
+        reported: How many of them are reconciled and reported: the outputs, or all variables.
+        values: Measured values, shape `(rows, n)`, NaN where nothing was measured.
+        std: Standard deviations, shape `(n,)` or `(rows, n)`; 0 is exact, ∞ is as good as not measured.
+        tolerance: Standard deviations of the balances, shape `(m,)`; ∞ drops a balance.
+        covariance: Covariance of the errors, shape `(n, n)`, where they are correlated.
         single: Whether one row was given on its own.
-        in_kind: What gives arrays back as they came.
+        in_kind: Converts arrays `(rows, n)` to the kind of table that was given.
         labels: Name of each row.
     """
 
@@ -55,7 +55,7 @@ class Measurements:
 
     @property
     def units(self) -> tuple[str | None, ...]:
-        """The unit of each variable, as far as its name tells."""
+        """The unit of each variable, as given in its name; None without one."""
         return tuple(map(column_unit, self.names))
 
     def __len__(self) -> int:
@@ -71,8 +71,10 @@ def measurements(
     covariance: Any = None,
     tolerance: Any = None,
 ) -> Measurements:
-    """Check what `reconcile` was given, and put it into arrays.
+    """Check the arguments of `reconcile` and convert them to arrays.
 
+    Args:
+        values, std, constraint, inputs, inputs_std, covariance, tolerance: As for `reconcile`.
     Raises: ReconciliationError, with the name of what is wrong.
     Example:
         >>> flows = LinearConstraint.from_equations("a = b + c", outputs=["a", "b", "c"])
@@ -109,8 +111,8 @@ def measurements(
 
 
 def _rows(argument: str, data: Any, names: tuple[str, ...]) -> tuple[Array, bool]:
-    """A table as an array `(rows, n)`, and whether it was a single row."""
-    array = numbers(argument, _ordered(argument, data, names)).copy()  # what happens to the user's own is not our doing
+    """Return a table as an array `(rows, n)`, and whether it was a single row."""
+    array = numbers(argument, _ordered(argument, data, names)).copy()  # the user's own array may be changed later
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         rule = f"{argument} must have {len(names)} columns ({quoted_list(names)})"
         raise ReconciliationError(f"{rule}, but got shape {array.shape}. Give one row, or a table of rows.")
@@ -124,13 +126,13 @@ def _rows(argument: str, data: Any, names: tuple[str, ...]) -> tuple[Array, bool
 
 
 def _ordered(argument: str, data: Any, names: tuple[str, ...], default: float | None = None) -> Any:
-    """Frames, mappings and named series in the order of the names; other data as they are.
+    """Arrange frames, mappings and named series in the order of the names; return other data unchanged.
 
     Args:
-        argument: What the user calls them.
-        data: What the user gave.
-        names: What is to be named.
-        default: What stands for a name that a mapping lacks; None if it may lack none.
+        argument: Name of the user's argument, for messages.
+        data: The user's data.
+        names: Names that the data must have.
+        default: Value of a name that a mapping lacks; None if no name may be missing.
     """
     if frames.is_frame(data):
         try:
@@ -155,7 +157,13 @@ def _ordered(argument: str, data: Any, names: tuple[str, ...], default: float | 
 
 
 def numbers(argument: str, data: Any) -> Array:
-    """What a user gave, as floats of any shape. Raises ReconciliationError with what is no number."""
+    """Convert the user's data to an array of floats of any shape.
+
+    Args:
+        argument: Name of the user's argument, for messages.
+        data: The user's data.
+    Raises: ReconciliationError, with the entry that is no number.
+    """
     try:
         return np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):
@@ -164,7 +172,7 @@ def numbers(argument: str, data: Any) -> Array:
 
 
 def _inputs(inputs: Any, constraint: LinearConstraint, n_rows: int, *, missing: bool) -> Array:
-    """Inputs and known columns, shape `(rows, n_columns)`; none where no balance needs any."""
+    """Return inputs and known columns, shape `(rows, n_columns)`; no columns where no balance needs any."""
     if inputs is None:
         needed = [name for name, a in zip(constraint.columns, constraint.A.T, strict=True) if a.any()]
         if needed:
@@ -183,21 +191,21 @@ def _inputs(inputs: Any, constraint: LinearConstraint, n_rows: int, *, missing: 
 
 
 def _std_of(
-    argument: str, said: Any, names: tuple[str, ...], values: Array | None, default: float | None = None
+    argument: str, data: Any, names: tuple[str, ...], values: Array | None, default: float | None = None
 ) -> Array:
-    """Standard deviations of the named things, `(n,)`, or `(rows, n)` where each row has its own.
+    """Return standard deviations, shape `(n,)`, or `(rows, n)` where each row has its own.
 
     Args:
-        argument: What the user calls them.
-        said: One number for all, or one each, by order or by name; a table of them.
-        names: Names of the things.
-        values: Their values, `(rows, n)`; what has none needs no standard deviation. None for balances.
-        default: What stands for a name that is left out.
+        argument: Name of the user's argument, for messages.
+        data: One number for all, or one each, by order or by name; or a table of them.
+        names: Names of the variables or balances.
+        values: Measured values, `(rows, n)`, which need no standard deviation where they are NaN; None for balances.
+        default: Standard deviation of a name that is left out; None if no name may be missing.
     """
-    if said is None:
+    if data is None:
         advice = f"Give one for each of {quoted_list(names)}, or covariance"
         raise ReconciliationError(f"{argument} must hold standard deviations, but got None. {advice}.")
-    std = numbers(argument, _ordered(argument, said, names, default))
+    std = numbers(argument, _ordered(argument, data, names, default))
     shapes = [(), (len(names),)] + ([] if values is None else [values.shape])
     if std.shape not in shapes:
         rule = f"{argument} must be one number, or one for each of {quoted_list(names)}"
@@ -209,20 +217,21 @@ def _std_of(
 
 
 def _check_std(argument: str, std: Array, names: tuple[str, ...], values: Array | None) -> None:
+    """Raise a ReconciliationError if a standard deviation is negative, or missing where a value needs one."""
     needed = np.ones(std.shape, bool) if values is None else ~np.isnan(values)
     needed = needed.any(axis=0) if needed.ndim > std.ndim else needed
     wrong = np.argwhere((std < 0) | (np.isnan(std) & needed))
     if len(wrong):
         *row, column = wrong[0]
-        what = f"{std[tuple(wrong[0])]} for {names[column]!r}" + (f" in row {row[0]}" if row else "")
+        entry = f"{std[tuple(wrong[0])]} for {names[column]!r}" + (f" in row {row[0]}" if row else "")
         advice = "Use 0 for what is exact, and NaN as the value of what was not measured"
         advice = "Use 0 for a balance that holds exactly" if values is None else advice
-        raise ReconciliationError(f"{argument} must hold numbers ≥ 0, but got {what}. {advice}.")
+        raise ReconciliationError(f"{argument} must hold numbers ≥ 0, but got {entry}. {advice}.")
 
 
-def _covariance(said: Any, std: Any, outputs: tuple[str, ...]) -> Array:
-    """A covariance of the outputs; positive definite but for exact ones, whose rows and columns are 0."""
-    V, n = numbers("covariance", _square(said, outputs)), len(outputs)
+def _covariance(data: Any, std: Any, outputs: tuple[str, ...]) -> Array:
+    """Return the covariance of the outputs; it must be positive definite but for exact outputs, whose rows are 0."""
+    V, n = numbers("covariance", _square(data, outputs)), len(outputs)
     if V.shape != (n, n):
         rule = f"covariance must have shape ({n}, {n}), for {quoted_list(outputs)}"
         raise ReconciliationError(f"{rule}, but got shape {V.shape}. Use std for variances alone.")
@@ -242,18 +251,21 @@ def _covariance(said: Any, std: Any, outputs: tuple[str, ...]) -> Array:
     return (V + V.T) / 2
 
 
-def _square(said: Any, outputs: tuple[str, ...]) -> Any:
-    """A frame with rows and columns in the order of the outputs; rows are named by its index, or as its columns."""
-    if not frames.is_frame(said):
-        return said
-    index: list[Any] = list(getattr(said, "index", ()))
-    rows: list[Any] = index if set(index) >= set(outputs) else list(frames.columns_of(said))
-    table = numbers("covariance", _ordered("covariance", said, outputs))
+def _square(data: Any, outputs: tuple[str, ...]) -> Any:
+    """Arrange a frame with rows and columns in the order of the outputs; return other data unchanged.
+
+    Rows are named by the frame's index, or else like its columns.
+    """
+    if not frames.is_frame(data):
+        return data
+    index: list[Any] = list(getattr(data, "index", ()))
+    rows: list[Any] = index if set(index) >= set(outputs) else list(frames.columns_of(data))
+    table = numbers("covariance", _ordered("covariance", data, outputs))
     return table[[rows.index(name) for name in outputs]] if set(rows) >= set(outputs) else table
 
 
 def _side_by_side(y_std: Array, x_std: Array) -> Array:
-    """Standard deviations of outputs and inputs; one for each row where either has it."""
+    """Join standard deviations of outputs and inputs; one for each row where either has one for each row."""
     if y_std.ndim == x_std.ndim:
         return np.concatenate([y_std, x_std], axis=-1) if x_std.size else y_std
     rows = len(y_std if y_std.ndim == 2 else x_std)
@@ -261,6 +273,6 @@ def _side_by_side(y_std: Array, x_std: Array) -> Array:
 
 
 def _labels(values: Any, n_rows: int) -> Any:
-    """The index of a pandas frame, or row numbers."""
+    """Return the index of a pandas frame, or row numbers."""
     index = getattr(values, "index", None) if frames.is_frame(values) else None
     return np.arange(n_rows) if index is None else index

@@ -1,4 +1,4 @@
-"""What instruments show now, beside a model's inputs: any of its outputs, with what is known of their errors."""
+"""Readings: measured outputs that are reconciled with a trained model, and the standard deviations of their errors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ class Readings:
 
     Args:
         outputs: Names of all outputs of the model.
-        values: Shape `(rows, n_y)`, NaN where there is no reading.
-        std: Standard deviations of their errors, shape `(rows, n_y)`; NaN where the model knows them better.
+        values: Measured values, shape `(rows, n_y)`, NaN where there is no reading.
+        std: Standard deviations of their errors, shape `(rows, n_y)`; NaN stands for the model's own sensors.
         labels: Name of each row.
     """
 
@@ -35,12 +35,17 @@ class Readings:
     labels: Any
 
     @property
-    def seen(self) -> NDArray[np.bool_]:
-        """Where there is a reading that says something, shape `(rows, n_y)`."""
+    def measured(self) -> NDArray[np.bool_]:
+        """Whether there is a reading with a finite standard deviation, shape `(rows, n_y)`."""
         return ~np.isnan(self.values) & ~np.isinf(self.std)
 
     def without(self, names: Sequence[str]) -> "Readings":
-        """The same rows without some instruments."""
+        """Return the same rows without the readings of several instruments.
+
+        Args:
+            names: Names of outputs.
+        Raises: ReconciliationError, if there is no such output.
+        """
         for name in names:
             if name not in self.outputs:
                 rule = "Instruments must be names of outputs"
@@ -51,21 +56,23 @@ class Readings:
 def readings(
     measured: Any, std: Any, outputs: tuple[str, ...], n_rows: int, *, others: Sequence[str] = (), labels: Any = None
 ) -> Readings:
-    """Check what `model.reconcile` was given, and put it into arrays.
+    """Check the readings and standard deviations that `model.reconcile` was given, and convert them to arrays.
 
     Args:
         measured: A table `(n_rows, n_y)`; or a frame, or a mapping to columns, with any of the outputs. NaN is no
             reading.
         std: None for the model's own sensors; one number for all; `(n_y,)`, `(n_rows, n_y)`; or a mapping, a named
-            series or a frame with any of the outputs. NaN, and what is not named, is the model's own.
+            series or a frame with any of the outputs. NaN, or an output without a name there, stands for the model's
+            own sensor.
         outputs: Names of the outputs.
-        n_rows: How many rows the inputs have.
-        others: Names that a table may have besides, such as those of inputs.
+        n_rows: Number of rows of the inputs.
+        others: Names of further columns that a table may have, such as those of inputs.
         labels: Names of the rows, if the inputs have any.
+    Returns: Readings of all outputs.
     Raises: ReconciliationError, with the name of what is wrong.
     Example:
-        >>> found = readings({"b": [2.0, 3.0]}, {"b": 0.1}, ("a", "b"), 2)
-        >>> found.values, found.std[0]
+        >>> result = readings({"b": [2.0, 3.0]}, {"b": 0.1}, ("a", "b"), 2)
+        >>> result.values, result.std[0]
         (array([[nan,  2.],
                 [nan,  3.]]), array([nan, 0.1]))
     """
@@ -79,54 +86,59 @@ def readings(
     return Readings(outputs, values, _std(std, outputs, n_rows, others), np.arange(n_rows) if index is None else index)
 
 
-def check_against(given: Readings, predictive: Predictive) -> None:
-    """Refuse readings that a model can make nothing of.
+def check_against(table: Readings, predictive: Predictive) -> None:
+    """Refuse readings that cannot be combined with a prediction.
 
-    Raises: ReconciliationError, where neither the user nor the model knows how good a reading is, and where exact
-        readings leave an exact balance nothing uncertain.
+    Args:
+        table: The readings.
+        predictive: The prediction for the same rows.
+    Raises: ReconciliationError, where neither the user nor the model has a standard deviation for a reading, and where
+        exact readings determine all outputs of an exact balance.
     """
-    _check_known(given, predictive)
-    _check_exact(given, predictive)
+    _check_known(table, predictive)
+    _check_exact(table, predictive)
 
 
-def _check_known(given: Readings, predictive: Predictive) -> None:
-    needed = (given.seen & np.isnan(given.std)).any(axis=0)
+def _check_known(table: Readings, predictive: Predictive) -> None:
+    """Raise a ReconciliationError for readings without any standard deviation."""
+    needed = (table.measured & np.isnan(table.std)).any(axis=0)
     if predictive.sensors_per_row and needed.any():
         rule = "std must be given where the fit's sensor_std was given per training row"
-        raise ReconciliationError(f"{rule}, but got none for {quoted_list(np.array(given.outputs)[needed].tolist())}.")
+        raise ReconciliationError(f"{rule}, but got none for {quoted_list(np.array(table.outputs)[needed].tolist())}.")
     sensor = predictive.model.sensor
-    noisy = np.zeros(len(given.outputs), bool) if sensor is None else (sensor.median() > 0).cpu().numpy()
+    noisy = np.zeros(len(table.outputs), bool) if sensor is None else (sensor.median() > 0).cpu().numpy()
     if (needed & ~noisy).any():
-        names = quoted_list(np.array(given.outputs)[needed & ~noisy].tolist())
+        names = quoted_list(np.array(table.outputs)[needed & ~noisy].tolist())
         rule = "std must be given for outputs of which the model has no sensor noise"
         raise ReconciliationError(f"{rule}, but got none for {names}. Give it, such as std={{'name': 0.1}}.")
 
 
-def _check_exact(given: Readings, predictive: Predictive) -> None:
-    """Exact readings must leave every exact balance something uncertain; what they may contradict cannot be weighed."""
+def _check_exact(table: Readings, predictive: Predictive) -> None:
+    """Raise a ReconciliationError if exact readings leave an exact balance without any uncertain output."""
     layer, s = predictive.model.conditioning, predictive.standardizer
-    certain = given.seen & (given.std == 0)
+    certain = table.measured & (table.std == 0)
     if layer is None or s.constraint is None or not certain.any():
         return
     patterns, which = np.unique(certain, axis=0, return_inverse=True)
     hard = (layer.tolerance.median() == 0).cpu()
-    found = exact_directions(torch.as_tensor(s.B), hard, torch.as_tensor(~patterns)).abs().amax(-1).numpy() > 1e-8
-    bad = np.flatnonzero(found.any(axis=1))
+    determined = exact_directions(torch.as_tensor(s.B), hard, torch.as_tensor(~patterns)).abs().amax(-1).numpy() > 1e-8
+    bad = np.flatnonzero(determined.any(axis=1))
     if len(bad):
         row = int(np.flatnonzero(np.isin(which.reshape(-1), bad))[0])
         balances = quoted_list(
-            [n for n, hit in zip(s.constraint.names, found[which.reshape(-1)[row]], strict=True) if hit]
+            [n for n, hit in zip(s.constraint.names, determined[which.reshape(-1)[row]], strict=True) if hit]
         )
         rule = f"Exact readings (std 0) must leave {balances} something uncertain"
-        got = quoted_list([name for name, hit in zip(given.outputs, certain[row], strict=True) if hit])
+        got = quoted_list([name for name, hit in zip(table.outputs, certain[row], strict=True) if hit])
         advice = "Give one of them a standard deviation, or leave it out"
-        raise ReconciliationError(f"{rule}, but got {got} in row {given.labels[row]}. {advice}.")
+        raise ReconciliationError(f"{rule}, but got {got} in row {table.labels[row]}. {advice}.")
 
 
-def _std(said: Any, outputs: tuple[str, ...], n_rows: int, others: Sequence[str]) -> Array:
-    if said is None or (np.ndim(said) == 0 and _columns(said) is None):
-        said = [np.nan if said is None else said] * len(outputs)
-    std = _table("std", said, outputs, n_rows, others)
+def _std(data: Any, outputs: tuple[str, ...], n_rows: int, others: Sequence[str]) -> Array:
+    """Return standard deviations of all readings, shape `(n_rows, n_y)`; NaN for those of the model."""
+    if data is None or (np.ndim(data) == 0 and _columns(data) is None):
+        data = [np.nan if data is None else data] * len(outputs)
+    std = _table("std", data, outputs, n_rows, others)
     if (std < 0).any():
         row, column = np.argwhere(std < 0)[0]
         got = f"{std[row, column]:g} for {outputs[column]!r}"
@@ -135,10 +147,10 @@ def _std(said: Any, outputs: tuple[str, ...], n_rows: int, others: Sequence[str]
 
 
 def _table(argument: str, data: Any, outputs: tuple[str, ...], n_rows: int, others: Sequence[str]) -> Array:
-    """Numbers of all outputs in all rows, NaN for outputs that are not there."""
+    """Convert a user's table to numbers of all outputs in all rows, NaN for outputs that it lacks."""
     columns = _columns(data)
     if columns is not None:
-        return _assembled(argument, columns, outputs, n_rows, others)
+        return _assemble(argument, columns, outputs, n_rows, others)
     array = numbers(argument, data)
     if len(outputs) == 1 and array.shape == (n_rows,):
         array = array[:, None]
@@ -150,7 +162,7 @@ def _table(argument: str, data: Any, outputs: tuple[str, ...], n_rows: int, othe
 
 
 def _columns(data: Any) -> dict[str, Any] | None:
-    """Columns by name, if they have names."""
+    """Return the columns of a table by name; None if they have no names."""
     if frames.is_frame(data):
         frame = nw.from_native(data, eager_only=True)
         return {name: frame[:, j].to_list() for j, name in enumerate(frames.columns_of(data))}
@@ -159,9 +171,10 @@ def _columns(data: Any) -> dict[str, Any] | None:
     return dict(data) if isinstance(data, Mapping) else None
 
 
-def _assembled(
+def _assemble(
     argument: str, columns: Mapping[str, Any], outputs: tuple[str, ...], n_rows: int, others: Sequence[str]
 ) -> Array:
+    """Arrange the columns of a table in the order of the outputs, NaN for outputs that it lacks."""
     unknown = [name for name in columns if name not in outputs and name not in others]
     if unknown:
         rule = f"{argument} must name outputs of the model"

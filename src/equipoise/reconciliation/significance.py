@@ -1,4 +1,4 @@
-"""When a statistic is too large: levels of confidence, and corrections for many tests at once."""
+"""Significance: confidence levels, critical values, p values, and corrections for many tests at once."""
 
 import math
 import numbers
@@ -16,14 +16,20 @@ CORRECTIONS = ("sidak", "bonferroni")
 
 
 def checked_level(level: Any) -> float:
-    """A level of confidence between 0 and 1, such as 0.95."""
+    """Return a confidence level as a number between 0 and 1, such as 0.95.
+
+    Raises: ReconciliationError, if it is not between 0 and 1.
+    """
     if isinstance(level, numbers.Real) and 0 < float(level) < 1:
         return float(level)
     raise ReconciliationError(f"level must lie between 0 and 1, but got {level!r}. Use 0.95 for 95 %.")
 
 
 def checked_correction(correction: Any) -> str | None:
-    """A correction for many tests: "sidak", "bonferroni", or None for none."""
+    """Return a correction for many tests: "sidak", "bonferroni", or None for none.
+
+    Raises: ReconciliationError, if it is anything else.
+    """
     if correction is None or correction in CORRECTIONS:
         return correction
     advice = did_you_mean(str(correction), CORRECTIONS)
@@ -31,7 +37,7 @@ def checked_correction(correction: Any) -> str | None:
 
 
 def half_width(level: float) -> float:
-    """Half of the interval that holds a standard normal number with this probability.
+    """Return half the width of the interval that holds a standard normal number with probability `level`.
 
     Example:
         >>> round(half_width(0.95), 6)
@@ -41,32 +47,39 @@ def half_width(level: float) -> float:
 
 
 def chi_square_threshold(level: float, degrees_of_freedom: Any) -> Array:
-    """What a χ² stays below with this probability; NaN without degrees of freedom.
+    """Return the value below which a χ² number stays with probability `level`; NaN without degrees of freedom.
 
     Example:
         >>> chi_square_threshold(0.95, [3, 0]).round(4)
         array([7.8147,    nan])
     """
     count = np.asarray(degrees_of_freedom)
-    known = np.full(int(count.max(initial=0)) + 1, np.nan)  # one for each number there may be: rows are many
-    known[1:] = chdtri(np.arange(1.0, len(known)), 1.0 - level)
-    return np.asarray(known[count])
+    thresholds = np.full(
+        int(count.max(initial=0)) + 1, np.nan
+    )  # one for each number of degrees of freedom: far fewer than rows
+    thresholds[1:] = chdtri(np.arange(1.0, len(thresholds)), 1.0 - level)
+    return np.asarray(thresholds[count])
 
 
 def chi_square_p(statistic: Any, degrees_of_freedom: Any) -> Array:
-    """Probability of a χ² at least this large; NaN without degrees of freedom."""
+    """Return the probability of a χ² number at least this large; NaN without degrees of freedom."""
     count = np.asarray(degrees_of_freedom, float)
     return np.where(count > 0, chdtrc(np.where(count > 0, count, 1.0), statistic), np.nan)
 
 
 def critical_value(level: float, n_tests: Any, correction: str | None = "sidak") -> Array:
-    """What the largest of n standard normal numbers stays below in size, with at least the probability `level`.
+    """Return the value that n standard normal numbers all stay below in size, with at least the probability `level`.
 
     ::
 
         α₁ = 1 − (1 − α)^(1/n)    (Šidák),    α₁ = α/n    (Bonferroni),    |z| ≤ Φ⁻¹(1 − α₁/2)        (R8)
 
-    Šidák's is exact for independent numbers and on the safe side for all others.
+    Šidák's correction is exact for independent numbers and conservative for dependent ones.
+
+    Args:
+        level: Confidence level `1 − α`.
+        n_tests: Number n of tests, an integer or an array; NaN is returned where it is 0.
+        correction: "sidak", "bonferroni", or None for a level that holds for each test by itself.
 
     Example:
         >>> critical_value(0.95, [1, 4, 0]).round(4)
@@ -74,11 +87,11 @@ def critical_value(level: float, n_tests: Any, correction: str | None = "sidak")
     """
     n = np.asarray(n_tests, float)
     alpha = 1.0 - level
-    one = {"sidak": -np.expm1(math.log1p(-alpha) / np.maximum(n, 1)), "bonferroni": alpha / np.maximum(n, 1)}
-    single = np.full(n.shape, alpha) if correction is None else one[correction]
-    return np.where(n > 0, -ndtri(single / 2.0), np.nan)  # R8
+    corrected = {"sidak": -np.expm1(math.log1p(-alpha) / np.maximum(n, 1)), "bonferroni": alpha / np.maximum(n, 1)}
+    alpha_one = np.full(n.shape, alpha) if correction is None else corrected[correction]
+    return np.where(n > 0, -ndtri(alpha_one / 2.0), np.nan)  # R8
 
 
 def normal_p(z: Any) -> Any:
-    """Probability that a standard normal number is at least this large in size."""
+    """Return the probability that a standard normal number is at least this large in size."""
     return 2.0 * ndtr(-np.abs(z))

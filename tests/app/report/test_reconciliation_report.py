@@ -65,12 +65,12 @@ def test_the_table_of_sensors_has_their_numbers_and_the_liar_in_bold(page):
     liar = table.rows[1]
     assert liar[1] == "measured redundant"
     assert liar[2] == "2,000"
-    assert liar[6] == f"{log.tally.flagged[1]:,}"
-    assert liar[7] == f"{log.tally.errors.count[1]:,}"
+    assert liar[6] == f"{log.totals.candidate_alarms[1]:,}"
+    assert liar[7] == f"{log.totals.errors.count[1]:,}"
     size = re.fullmatch(r"(\d\.\d+) ± (0\.0\d+) kg/s", liar[8])
     assert size is not None
     assert abs(float(size[1]) - 2.0) < 0.05
-    assert float(size[2]) == pytest.approx(1.96 * log.tally.errors.standard_error[1], abs=6e-4)
+    assert float(size[2]) == pytest.approx(1.96 * log.totals.errors.standard_error[1], abs=6e-4)
     assert "half of the 95 % interval" in table.caption
     assert table.bold == [(1, 0)]
     assert table.rows[3][1:3] == ["unmeasured observable", "0"]
@@ -125,5 +125,5 @@ def test_a_million_rows_make_a_page_of_ordinary_size():
     log = reconciled().logbook()
     for _ in range(9):
         log = log + log
-    assert log.tally.rows == 2000 * 2**9
+    assert log.totals.rows == 2000 * 2**9
     assert len(render(plant_report(log, title="A plant")).encode()) < 500_000

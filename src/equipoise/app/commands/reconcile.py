@@ -47,7 +47,7 @@ def run(
     measured.check_header(added_columns(measured.outputs))
     log = _write(output, report, measured, reconciler)
     _show(log)
-    say(f"{output}: {log.tally.rows} rows")
+    say(f"{output}: {log.totals.rows} rows")
     if report:
         say(f"{report}: {report.stat().st_size / 1e6:.1f} MB")
 
@@ -125,11 +125,11 @@ VARIABLES += ["alarms", "suspect in", "error"]
 
 
 def _show(log: Logbook) -> None:
-    from equipoise.reconciliation import verdicts
+    from equipoise.reconciliation import summary_sentences
 
     percent = f"{100 * log.level:g} %"
     table(
-        f"Variables: means over their readings and over {log.tally.rows} rows, ± half of the {percent} interval",
+        f"Variables: means over their readings and over {log.totals.rows} rows, ± half of the {percent} interval",
         VARIABLES,
         [_variable(row) for row in log.sensors().reset_index().to_dict("records")],
         left=2,
@@ -140,7 +140,7 @@ def _show(log: Logbook) -> None:
         [_balance(row) for row in log.balances().reset_index().to_dict("records")],
         left=2,
     )
-    for sentence in verdicts(log):
+    for sentence in summary_sentences(log):
         say(sentence)
 
 

@@ -14,11 +14,11 @@ from equipoise.reconciliation import (
     Candidate,
     Incident,
     Logbook,
-    drawing,
+    alarms_exceed_chance,
     half_width,
-    more_than_chance,
-    standing_out,
-    verdicts,
+    significant_suspects,
+    summary_sentences,
+    trends,
 )
 
 if TYPE_CHECKING:
@@ -53,15 +53,15 @@ def plant_report(
         ['Over time', 'Sensors', 'Balances', 'How to do it again']
     """
     parts = [_over_time(log), _variables(log), _balances(log)]
-    parts += [_worst(log, lines)] if log.tally.worst.incidents else []
+    parts += [_worst(log, lines)] if log.totals.worst_rows.incidents else []
     return Page(title, _lead(log), [*parts, _reproduction(log, job, notes or {})])
 
 
 def _lead(log: Logbook) -> str:
-    first, *others = verdicts(log)
-    if standing_out(log):
+    first, *others = summary_sentences(log)
+    if significant_suspects(log):
         return "\n\n".join([first, *others])
-    if more_than_chance(log):
+    if alarms_exceed_chance(log):
         calm = "No single sensor or balance stands out: errors may be larger than was said, or several at a time."
     else:
         calm = "Nothing speaks against the sensors or the balances."
@@ -77,7 +77,7 @@ def _over_time(log: Logbook) -> Section:
         "sensors explain. An adjustment is what reconciliation adds to a reading: around 0 for an honest sensor, "
         "around minus its bias, or part of it, for one that lies."
     )
-    run, names = log.tally.timeline.longest, drawing.most_suspect(log, PLOTTED_SENSORS)
+    run, names = log.totals.timeline.longest, trends.most_suspect(log, PLOTTED_SENSORS)
     notes = [f"Drawn are the extremes of every {run:,} rows: nothing that stands out is lost."] if run > 1 else []
     return Section(
         "Over time", text, figures=[_statistic(log), *(_adjustments(log, name) for name in names)], notes=notes
@@ -87,25 +87,25 @@ def _over_time(log: Logbook) -> Section:
 def _statistic(log: Logbook) -> Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        drawing.draw_statistic(ax, log)
-        ax.set_xlabel(drawing.time_label(log))
+        trends.draw_statistic(ax, log)
+        ax.set_xlabel(trends.time_label(log))
 
-    t = log.tally
+    t = log.totals
     caption = f"Statistic of the global test, and what it stays below in {100 * log.level:g} % of rows without error."
     alt = f"Line of the global test over {t.rows:,} rows; {t.alarms:,} are above the threshold, "
-    alt += f"the largest is {number(float(t.timeline.excess.max(initial=0.0)))} times the threshold."
+    alt += f"the largest is {number(float(t.timeline.relative_statistic.max(initial=0.0)))} times the threshold."
     return Figure(charts.svg("statistic", 2.2, draw), caption, alt)
 
 
 def _adjustments(log: Logbook, name: str) -> Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        drawing.draw_adjustments(ax, log, name)
-        ax.set(xlabel=drawing.time_label(log), title=charts.label(name, 60))
+        trends.draw_adjustments(ax, log, name)
+        ax.set(xlabel=trends.time_label(log), title=charts.label(name, 60))
 
     j = log.variables.index(name)
-    low, high = log.tally.timeline.lowest[:, j], log.tally.timeline.highest[:, j]
-    unit, mean = log.units[j], float(log.tally.adjustments.mean[j])
+    low, high = log.totals.timeline.lowest[:, j], log.totals.timeline.highest[:, j]
+    unit, mean = log.units[j], float(log.totals.adjustments.mean[j])
     ends = f"from {with_unit(_minimum(low), unit)} to {with_unit(-_minimum(-high), unit)}"
     caption = f"What reconciliation adds to the readings of “{name}”."
     alt = f"Adjustments of {name} over time, {ends}, on average {with_unit(mean, unit)}."
@@ -135,7 +135,7 @@ def _variables(log: Logbook) -> Section:
         "error",
         "or else",
     ]
-    rows, bold, suspects = [], [], standing_out(log)
+    rows, bold, suspects = [], [], significant_suspects(log)
     for i, row in enumerate(log.sensors().reset_index().to_dict("records")):
         half = [row["± before"], row["± after"]]
         values = [_with_half_width(row[c], h) for c, h in zip(("measured", "reconciled"), half, strict=True)]
@@ -172,7 +172,7 @@ def _balances(log: Logbook) -> Section:
         "error",
         "or else",
     ]
-    rows, bold, suspects = [], [], standing_out(log)
+    rows, bold, suspects = [], [], significant_suspects(log)
     for i, row in enumerate(log.balances().reset_index().to_dict("records")):
         unit, candidate = row["unit"], log.candidates[len(log.variables) + i]
         tolerance = with_unit(row["tolerance"], unit) if row["tolerance"] else "exact"
@@ -208,7 +208,7 @@ def _with_half_width(value: float, half: float) -> str:
 
 
 def _worst(log: Logbook, lines: LineNumbers | None) -> Section:
-    incidents = log.tally.worst.incidents
+    incidents = log.totals.worst_rows.incidents
     noun, how_counted, labels = row_labels([incident.row for incident in incidents], lines)
     header = [noun, "time", "statistic", "threshold", "suspect", "error"]
     cells = (_incident(incident, half_width(log.level)) for incident in incidents)
@@ -229,7 +229,7 @@ def _incident(incident: Incident, factor: float) -> list[str]:
 
 
 def _reproduction(log: Logbook, job: str | None, notes: Mapping[str, Any]) -> Section:
-    facts = {**notes, "rows": f"{log.tally.rows:,}", "level": f"{log.level:g}", "equipoise": version("equipoise")}
+    facts = {**notes, "rows": f"{log.totals.rows:,}", "level": f"{log.level:g}", "equipoise": version("equipoise")}
     rows = [[str(name), str(value)] for name, value in facts.items()]
     text = "The same table and job file give the same numbers. Alarms are counted as if rows were independent."
     listings = [Listing("The job file", job.strip("\n"))] if job and job.strip() else []

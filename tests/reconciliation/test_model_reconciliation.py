@@ -11,8 +11,8 @@ import scipy.stats
 import equipoise as eq
 from equipoise.network.likelihood import marginal
 from equipoise.reconciliation import ReconciliationError
-from equipoise.reconciliation.judgement import standing_out
-from equipoise.reconciliation.with_model import reconcile_with_model
+from equipoise.reconciliation.logbook import significant_suspects
+from equipoise.reconciliation.model_reconciliation import reconcile_with_model
 
 MODELS = Path(__file__).parents[1] / "models"
 NAN = float("nan")
@@ -158,7 +158,7 @@ def test_a_voltage_sensor_of_the_cell_that_lies_by_five_sigma_is_found_and_can_b
     error = (without.mean - truth)["V [V]"]
     assert np.sqrt((error**2).mean()) < 0.4 * np.sqrt((std["V [V]"] ** 2).mean())  # better than a sensor that works
     assert (np.abs(error) <= without.half_widths.after["V [V]"]).mean() > 0.93
-    assert without.readings.seen[:, 0].sum() == 0
+    assert without.readings.measured[:, 0].sum() == 0
 
 
 def test_honest_sensors_of_the_cell_are_hardly_suspected_and_reconciled_values_are_nearer_the_truth(cell, readings):
@@ -177,10 +177,10 @@ def test_the_logbook_of_a_table_names_the_liar_and_its_plot_shows_it_first(cell,
     lying.loc[20:49, "eta_p [V]"] += 6 * std["eta_p [V]"]
     found = model.reconcile(X, lying, std)
     log, hours = found.logbook(), np.arange(80.0)
-    assert log.tally.alarms == found.global_test().alarm.sum()
-    assert [candidate.name for candidate in standing_out(log)] == ["eta_p [V]"]
+    assert log.totals.alarms == found.global_test().alarm.sum()
+    assert [candidate.name for candidate in significant_suspects(log)] == ["eta_p [V]"]
     np.testing.assert_array_equal(
-        log.tally.errors.count, np.bincount(found.likelihood_ratio_test().worst + 1, minlength=11)[1:]
+        log.totals.errors.count, np.bincount(found.likelihood_ratio_test().worst + 1, minlength=11)[1:]
     )
     assert list(log.balances()["tolerance"]) == list(model.tolerances_["tol_std"])
     pieces = [model.reconcile(X[rows], lying[rows], std[rows]).logbook() for rows in (slice(0, 30), slice(30, 80))]

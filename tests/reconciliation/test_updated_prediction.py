@@ -1,14 +1,14 @@
 from dataclasses import replace
 
 import handmade
-import hindsight_by_hand as by_hand
 import numpy as np
 import pytest
+import readings_by_hand as by_hand
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.prediction import predictive as predictive_module
 from equipoise.reconciliation import reconcile
-from equipoise.reconciliation.with_model import reconcile_with_model
+from equipoise.reconciliation.model_reconciliation import reconcile_with_model
 
 NAN = float("nan")
 LEARNED = handmade.variances([NAN] * 3 + [0.01] * 3, loc=[-2.0, -3.0, -2.0, 0, 0, 0], std=[0.3] * 6)

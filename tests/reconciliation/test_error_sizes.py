@@ -1,12 +1,14 @@
 """Sizes of errors that were seen because they were large, against the truth they were made with."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
-from equipoise.reconciliation.selection import Selected
+from equipoise.reconciliation.error_sizes import ColumnMoments, SuspectErrors
 
 NAMES = ["feed", "charge", "effluent", "product", "bottoms", "recycle", "purge"]
 TEXTS = ["feed + recycle = charge", "charge = effluent", "effluent = product + bottoms", "bottoms = recycle + purge"]
@@ -30,7 +32,7 @@ def errors(honest, j, lie, lying=slice(None)):
     values, rows = honest.copy(), honest.shape[1]
     values[:, lying, j] += lie
     test = reconcile(values.reshape(-1, 7), STD, PLANT).likelihood_ratio_test()
-    return [Selected.of(test.of_rows(slice(k * rows, (k + 1) * rows))) for k in range(len(values))]
+    return [SuspectErrors.of(test.of_rows(slice(k * rows, (k + 1) * rows))) for k in range(len(values))]
 
 
 def missed(found, j, lie):
@@ -73,7 +75,7 @@ def test_a_bias_that_is_far_above_the_limit_is_the_mean_of_its_rows(honest):
 
 def test_without_a_bias_the_sign_is_not_told(honest):
     values = TRUTH + STD * np.random.default_rng(1).normal(size=(5000, 7))
-    found = reconcile(values, STD / 3, PLANT).logbook().tally.errors
+    found = reconcile(values, STD / 3, PLANT).logbook().totals.errors
     named = found.count > 100
     assert named.sum() >= 7
     assert found.both_signs[named].mean() > 0.8
@@ -86,7 +88,7 @@ def test_the_estimate_is_the_maximum_of_the_likelihood_of_a_truncated_normal():
     flows = LinearConstraint.from_equations("a = b", outputs=["a", "b"])
     values = np.random.default_rng(2).normal([1.5, 0.0], 1.0, (300, 2))
     result = reconcile(values, 1.0, flows)
-    found, z = result.logbook().tally.errors, result.measurement_test().statistic[:, 0]
+    found, z = result.logbook().totals.errors, result.measurement_test().statistic[:, 0]
     z = z[np.abs(z) > 1.959963984540054]
     grid = np.linspace(0, 3, 30_001)
     kept = scipy.stats.norm.sf(1.959963984540054 - grid) + scipy.stats.norm.cdf(-1.959963984540054 - grid)
@@ -97,7 +99,7 @@ def test_the_estimate_is_the_maximum_of_the_likelihood_of_a_truncated_normal():
 
 def test_one_row_alone_has_an_interval_too():
     flows = LinearConstraint.from_equations("a = b", outputs=["a", "b"])
-    found = reconcile([[30.0, 10.0]], 1.0, flows).logbook().tally.errors
+    found = reconcile([[30.0, 10.0]], 1.0, flows).logbook().totals.errors
     assert found.size[0] == pytest.approx(20.0, rel=1e-6)
     assert found.standard_error[0] == pytest.approx(np.sqrt(2), rel=1e-3)
     assert np.isnan(found.size[1])
@@ -109,8 +111,34 @@ def test_a_meter_that_stands_still_errs_in_both_directions_and_its_mean_is_not_d
     flow = 10 + rng.normal(0, 2, 2000)
     values = np.stack([np.full(2000, 10.8), flow, flow, flow], axis=1) + rng.normal(0, 0.1, (2000, 4)) * [0, 1, 1, 1]
     line = LinearConstraint.from_equations(["a = b", "b = c", "c = d"], outputs=["a", "b", "c", "d"])
-    found = reconcile(values, 0.1, line).logbook().tally.errors
+    found = reconcile(values, 0.1, line).logbook().totals.errors
     assert found.count[0] > 1500
     assert found.both_signs[0]
     assert found.size[0] == pytest.approx(0.8, abs=0.2)
     assert found.typical[0] == pytest.approx(np.sqrt(4 + 0.64), rel=0.1)
+
+
+RNG = np.random.default_rng(0)
+VALUES = 1e6 + RNG.normal(size=(100, 3))
+VALUES[RNG.random((100, 3)) < 0.2] = np.nan
+VALUES[:, 2] = np.nan
+
+
+@pytest.mark.parametrize("cuts", [[], [40], [1, 2, 50, 50, 99]])
+def test_moments_of_pieces_are_those_of_the_whole(cuts):
+    first, *others = map(ColumnMoments.of, np.split(VALUES, cuts))
+    moments = sum(others, first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of the column without values
+        mean, std = np.nanmean(VALUES, axis=0), np.nanstd(VALUES, axis=0, ddof=1)
+    count = (~np.isnan(VALUES)).sum(axis=0)
+    np.testing.assert_array_equal(moments.count, count)
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-13)
+    np.testing.assert_allclose(moments.std, std, rtol=1e-9)  # sums of squares would keep 4 digits of it
+    np.testing.assert_allclose(moments.standard_error[:2], (std / np.sqrt(count))[:2], rtol=1e-9)
+
+
+def test_one_value_has_a_mean_but_no_spread():
+    one = ColumnMoments.of(np.array([[3.0, np.nan]]))
+    np.testing.assert_array_equal(one.mean, [3.0, np.nan])
+    np.testing.assert_array_equal(one.std, [np.nan, np.nan])

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from equipoise.reconciliation.with_model import reconcile_with_model
+from equipoise.reconciliation.model_reconciliation import reconcile_with_model
 
 NAN = float("nan")
 STD = np.array([0.3, 0.2, 0.5, 0.4, 0.3, 0.6])

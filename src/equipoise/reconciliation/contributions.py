@@ -1,13 +1,13 @@
-"""What moved a reconciled value away from what the network alone would say: each reading, each balance.
+"""Contributions: what each reading and each balance adds to a reconciled value, starting from the network's own mean.
 
-For one draw the reconciled value is linear in what readings and balances tell that the network did not expect, so it is
-a sum with one term for each of them::
+For one draw, the reconciled value is linear in the innovations of readings and balances, so that it is a sum with one
+term for each of them::
 
     ẑ = μ + Σ_j (1_j − K̃ B_j) g_j (y_j − μ_j) + Σ_k K̃_k (t − B μ)_k        (R14)
 
-with `K̃` the gain after the readings (C2 with ṽ of R10), `B_j` and `K̃_k` columns. Over draws the terms are averaged with
-the weights of the draws, and what the weights themselves do to the network's mean, `Σ_d (π_d − 1/n) μ_d`, is a term of
-its own.
+with `K̃` the gain after the readings (C2 with ṽ of R10), `B_j` and `K̃_k` columns. Over draws, the terms are averaged
+with the weights of the draws. The change of the network's mean by the weights themselves, `Σ_d (π_d − 1/n) μ_d`, is a
+further term.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.reconciliation.assimilation import Assimilated, RunningMean, RunningWeights
+from equipoise.gaussian import ConditionedGaussian
+from equipoise.prediction import AnyGaussian
+from equipoise.reconciliation.assimilation import Assimilated, RunningMean, RunningWeights, prior_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,15 +34,16 @@ NETWORK, DRAWS, RECONCILED = "network alone", "weights of draws", "reconciled"
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
-    """The network's own mean, and what was added to it; all terms together are the reconciled mean (R14).
+class Contributions:
+    """The network's own mean and what is added to it; all terms together are the reconciled mean (R14).
 
     Args:
         network: Mean of the draws before balances and readings, shape `(rows, n_y)`.
-        sensors: What the reading of each output adds to each output, shape `(rows, n_y, n_y)`: source, then outcome.
-        balances: What each balance adds, shape `(rows, m, n_y)`.
-        draws: What the weights of the draws add, shape `(rows, n_y)`; 0 where the mixture was matched by a Gaussian.
-        outputs, names: Of outputs and of balances.
+        sensors: Contribution of the reading of each output to each output, shape `(rows, n_y, n_y)`: source, then
+            target.
+        balances: Contribution of each balance, shape `(rows, m, n_y)`.
+        draws: Contribution of the weights of the draws, `(rows, n_y)`; 0 where a matched Gaussian replaces the mixture.
+        outputs, names: Names of outputs and of balances.
     """
 
     network: Array
@@ -57,7 +59,11 @@ class Moves:
         return self.sensors.sum(axis=1) + self.balances.sum(axis=1) + self.draws
 
     def to_frame(self, row: int = 0) -> pd.DataFrame:
-        """One line for each source, one column for each output, for one of the rows."""
+        """Return a table with one line for each source and one column for each output.
+
+        Args:
+            row: Position of the row.
+        """
         import pandas as pd
 
         terms = [self.network, self.sensors, self.balances, self.draws, self.network + self.total]
@@ -68,29 +74,34 @@ class Moves:
         return pd.DataFrame(lines, index=index, columns=list(self.outputs))
 
 
-def moves_of_draws(
+def mixture_contributions(
     blocks: Iterable[Assimilated],
 ) -> tuple[Float[Tensor, "n n_y"], Float[Tensor, "n n_y n_y"], Float[Tensor, "n m n_y"], Float[Tensor, "n n_y"]]:
-    """Network, sensors, balances and draws of `Moves`, from blocks of draws in standardized units."""
-    weights, evenly = RunningWeights(), RunningWeights()
+    """Average the contributions to the mean of a mixture over blocks of draws, in standardized units (R14).
+
+    Args:
+        blocks: Blocks of draws, conditioned on readings of n rows.
+    Returns: `network`, `sensors`, `balances` and `draws` of `Contributions`.
+    """
+    weights, even_weights = RunningWeights(), RunningWeights()
     network, weighted, sensors, balances = RunningMean(), RunningMean(), RunningMean(), RunningMean()
     for block in blocks:
         weight, share = weights.add(block.log_evidence)
-        _, even = evenly.add(torch.zeros_like(block.log_evidence))
+        _, even_share = even_weights.add(torch.zeros_like(block.log_evidence))
         mean = prior_of(block.before).mean
-        network.add(mean.mean(0), even)
+        network.add(mean.mean(0), even_share)
         weighted.add((weight.unsqueeze(-1) * mean).sum(0), share)
         K = gains(block.after)
-        told = (weight.unsqueeze(-1) * innovations(block.before)).unsqueeze(-1)
-        balances.add((K * told).sum(0), share)  # R14
-        sensors.add(_sensor_moves(block, K, weight), share)
+        innovation = (weight.unsqueeze(-1) * innovations(block.before)).unsqueeze(-1)
+        balances.add((K * innovation).sum(0), share)  # R14
+        sensors.add(_sensor_contributions(block, K, weight), share)
     return network.value, sensors.value, balances.value, weighted.value - network.value
 
 
-def _sensor_moves(
+def _sensor_contributions(
     block: Assimilated, K: Float[Tensor, "n_draws n m n_y"], weight: Float[Tensor, "n_draws n"]
 ) -> Float[Tensor, "n n_y n_y"]:
-    """`Σ_d π_d (1_j − K̃ B_j) g_j (y_j − μ_j)`, source first; no matrix for each draw (R14)."""
+    """Return `Σ_d π_d (1_j − K̃ B_j) g_j (y_j − μ_j)`, source first, without a matrix for each draw (R14)."""
     step = weight.unsqueeze(-1) * block.step
     own = torch.diag_embed(step.sum(0))
     if not isinstance(block.after, ConditionedGaussian):
@@ -99,23 +110,18 @@ def _sensor_moves(
     return own - source.mT @ K.movedim(1, 0).flatten(1, 2)  # R14
 
 
-def prior_of(gaussian: DiagonalGaussian | ConditionedGaussian) -> DiagonalGaussian:
-    """What the network said before the balances."""
-    return gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-
-
-def gains(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "n_draws n m n_y"]:
-    """`Kᵀ`: what a unit that a balance lacks adds to the outputs (C2); no rows without balances."""
+def gains(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m n_y"]:
+    """Return the transposed gain `Kᵀ`, shape `(n_draws, n, m, n_y)` (C2); no rows without balances."""
     if not isinstance(gaussian, ConditionedGaussian):
         return gaussian.mean.unsqueeze(-2)[..., :0, :]
     return gaussian.factor.inverse_rows() * gaussian.prior.var.unsqueeze(-2)
 
 
-def innovations(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "n_draws n m"]:
-    """`t − B μ`: what the network's mean lacks in each balance."""
+def innovations(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m"]:
+    """Return the innovations `t − B μ` of the balances at the network's mean."""
     return gaussian.innovation if isinstance(gaussian, ConditionedGaussian) else gaussian.mean[..., :0]
 
 
-def balance_moves(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "n_draws n m n_y"]:
-    """`K_k (t − B μ)_k`: what each balance adds to the network's mean without any reading (R14)."""
+def balance_contributions(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m n_y"]:
+    """Return the contribution `K_k (t − B μ)_k` of each balance without any readings (R14)."""
     return gains(gaussian) * innovations(gaussian).unsqueeze(-1)

@@ -7,7 +7,7 @@ import pytest
 from plants import NAN
 
 from equipoise.balances.linear import LinearConstraint
-from equipoise.reconciliation import ReconciliationError, elimination, reconcile
+from equipoise.reconciliation import ReconciliationError, reconcile, serial_elimination
 
 LOOP = LinearConstraint.from_equations(
     {"one": "a = b", "two": "b = c", "three": "c = d"}, outputs=["a [kg/s]", "b [kg/s]", "c [kg/s]", "d [kg/s]"]
@@ -117,7 +117,7 @@ def test_a_table_is_worked_on_row_by_row(monkeypatch, long_training):
     table[rng.random(table.shape) < 0.03] = np.nan
     for std in (plant.std, plant.std * np.exp(0.2 * rng.standard_normal((16, 10)))):
         whole = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
-        monkeypatch.setattr(elimination, "PIECE", 100)
+        monkeypatch.setattr(serial_elimination, "PIECE", 100)
         pieces = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
         assert names_of(pieces) == names_of(whole)
         order = [(s.row, s.step) for s in whole.suspects]
