@@ -27,7 +27,7 @@ def test_a_job_is_compared_and_the_second_start_reads_what_is_kept(folder, capsy
 
 
 def test_an_interruption_says_how_to_go_on(folder, capsys, monkeypatch):
-    from equipoise.rivals import comparison
+    from equipoise import rivals
 
     asked = []
 
@@ -35,7 +35,7 @@ def test_an_interruption_says_how_to_go_on(folder, capsys, monkeypatch):
         asked.append(list(seeds))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparison, "compare", interrupted)
+    monkeypatch.setattr(rivals, "compare", interrupted)
     for chosen in ("--seeds 2", "--seeds 2 --first-seed 7"):
         assert main(["compare", "cell.toml", *chosen.split(), "-o", "out"]) == 130
         assert f"Go on with: equipoise compare cell.toml {chosen} -o out" in capsys.readouterr().out

@@ -3,8 +3,8 @@
 import math
 
 from equipoise.rivals.comparison.__main__ import write_page
+from equipoise.rivals.comparison.comparison import CaseFacts, Comparison
 from equipoise.rivals.comparison.document import page
-from equipoise.rivals.comparison.running import CaseFacts, Comparison
 from equipoise.rivals.comparison.summary import summarise
 from equipoise.rivals.comparison.trial import TrialResult
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from equipoise.data import write_atomically
+from equipoise.rivals.comparison.comparison import Comparison
 from equipoise.rivals.comparison.document import page
 from equipoise.rivals.comparison.plotting import figure
-from equipoise.rivals.comparison.running import Comparison
 
 FIGURES = "figures/compare-"
 

@@ -11,7 +11,7 @@ from equipoise.rivals.comparison.trial import is_number
 from equipoise.rivals.methods.catalogue import IMPOSITIONS, INFERENCES, OURS, Method
 
 if TYPE_CHECKING:
-    from equipoise.rivals.comparison.running import CaseFacts, Comparison
+    from equipoise.rivals.comparison.comparison import CaseFacts, Comparison
     from equipoise.rivals.comparison.summary import Line, ScoreCell
 
 COLUMNS = {

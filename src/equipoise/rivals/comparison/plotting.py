@@ -12,7 +12,7 @@ from equipoise.rivals.methods.catalogue import OURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from equipoise.rivals.comparison.running import Comparison
+    from equipoise.rivals.comparison.comparison import Comparison
     from equipoise.rivals.comparison.summary import Line
 
 ROUNDING = 1e-12  # residuals below it are rounding: such methods stand in a panel of their own, side by side
