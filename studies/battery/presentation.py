@@ -188,7 +188,7 @@ def _scores(runs: Runs, plot: Plot) -> report.Section:
     return report.Section(
         "Beyond the paper: errors against the truth, and scores",
         "The simulation knows the values without noise, so errors can be measured against them. CRPS judges each "
-        "output alone; energy score and joint NLL judge whole rows, and only they see whether outputs hang together.",
+        "output alone; energy score and joint NLL judge whole rows, and only they depend on how outputs vary together.",
         [tabulation.accuracy(runs), tabulation.scores(runs)],
     )
 

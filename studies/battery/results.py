@@ -162,7 +162,7 @@ class Tolerance(_Record):
     paper_std_r: float = Field(description="σ_ρ exp(μ_ρ), which the paper prints as Std[r].")
     kl: float = Field(description="KL(q‖p) of ρ in nats.")
     contraction: float = Field(description="1 − var_q / var_p of ρ.")
-    informed: bool = Field(description="Whether the data taught the posterior anything.")
+    informed: bool = Field(description="Whether the data informed the posterior.")
     verdict: str = Field(description="The same in words.")
     unit: str = Field(description="Of the balance.")
     tol_std: float = Field(description="√r at its median, in the balance's unit.")

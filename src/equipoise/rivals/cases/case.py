@@ -17,7 +17,7 @@ from equipoise.errors import EquipoiseError
 if TYPE_CHECKING:
     from equipoise.app.job import Job
 
-Rows = NDArray[np.intp]
+Positions = NDArray[np.intp]
 TEST_SHARE = 0.2
 
 
@@ -39,7 +39,7 @@ class Table:
     Y: pd.DataFrame
     truth: pd.DataFrame | None = None
 
-    def take(self, rows: Rows) -> Table:
+    def take(self, rows: Positions) -> Table:
         """Select rows by their positions, and number them anew."""
         parts = (None if part is None else part.iloc[rows].reset_index(drop=True) for part in vars(self).values())
         return Table(*parts)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ class Split:
     """
 
     fit: Table
-    held_out: Rows
+    held_out: Positions
     test: Table
 
     def digest(self) -> str:

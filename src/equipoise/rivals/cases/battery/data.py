@@ -23,13 +23,13 @@ BALANCES = {"voltage": "V = V_OCV - eta_p - eta_n - dV_IR", "heat": "Q_tot = Q_r
 
 log = logging.getLogger(__name__)
 
-Rows = NDArray[np.intp]
+Integers = NDArray[np.intp]
 Std = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class DataError(EquipoiseError, ValueError):
-    """Rows that the data do not have were asked for."""
+    """Rows were requested that the data do not have."""
 
 
 class DataConfig(BaseModel):
@@ -77,10 +77,10 @@ class BatteryData:
     Y: pd.DataFrame
     truth: pd.DataFrame
     noise_std: pd.DataFrame
-    discharge: Rows
-    train: Rows
-    validation: Rows
-    test: Rows
+    discharge: Integers
+    train: Integers
+    validation: Integers
+    test: Integers
 
     def part(self, name: Literal["train", "validation", "test"]) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Select inputs and measured outputs of one part; their index holds the numbers of the rows."""
