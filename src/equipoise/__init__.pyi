@@ -32,6 +32,7 @@ from .rivals import (
     compare as compare,
 )
 from .training import (
+    FleetError as FleetError,
     TrainingError as TrainingError,
     TrainingPlan as TrainingPlan,
     joined as joined,

@@ -7,16 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-from equipoise import EquipoiseError
+from equipoise import EquipoiseError, FleetError
 from equipoise.rivals.cases.battery import Settings
-from equipoise.training import FleetError
 from studies.battery.models import MODELS
 from studies.battery.reproduce import reproduce
 from studies.battery.study import PARTS, study
 
 
 def parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+    """Make the parser of the commands and their options."""
     top = argparse.ArgumentParser(
         prog="python -m studies.battery",
         description="The paper's battery study: simulate a cell, train the three models, compare them.",
@@ -42,17 +41,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; 0 if it worked, 2 with one sentence if it could not, 130 after Ctrl-C."""
-    asked = parser().parse_args(arguments)
+    """Run a command and return its exit status: 0, 2 with one sentence if it failed, or 130 after Ctrl-C."""
+    options = parser().parse_args(arguments)
     start = time.perf_counter()
     try:
-        settings, seeds = _settings(asked), range(1, asked.seeds + 1)
-        if asked.command == "reproduce":
-            reproduce(settings, asked.folder, seeds, workers=asked.workers)
-            print(f"{asked.folder / 'report.html'} after {time.perf_counter() - start:.0f} s ({len(seeds)} seed(s))")
+        settings, seeds = _settings(options), range(1, options.seeds + 1)
+        if options.command == "reproduce":
+            reproduce(settings, options.folder, seeds, workers=options.workers)
+            print(f"{options.folder / 'report.html'} after {time.perf_counter() - start:.0f} s ({len(seeds)} seed(s))")
         else:
-            study(settings, asked.folder, asked.parts, seeds, models=asked.models, workers=asked.workers)
-            print(f"{asked.folder / 'study.md'} after {time.perf_counter() - start:.0f} s")
+            study(settings, options.folder, options.parts, seeds, models=options.models, workers=options.workers)
+            print(f"{options.folder / 'study.md'} after {time.perf_counter() - start:.0f} s")
     except KeyboardInterrupt:
         print("Stopped. Start again with the same options to go on.", file=sys.stderr)
         return 130
@@ -60,18 +59,18 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error} Start again with the same options to go on.", file=sys.stderr)
         return 2
     except (EquipoiseError, ValueError, OSError) as error:
-        if asked.debug:
+        if options.debug:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _settings(asked: argparse.Namespace) -> Settings:
-    settings = Settings.named(asked.config)
-    changes = {"parameter_set": asked.parameter_set, "contact_resistance": asked.contact_resistance}
+def _settings(options: argparse.Namespace) -> Settings:
+    settings = Settings.named(options.config)
+    changes = {"parameter_set": options.parameter_set, "contact_resistance": options.contact_resistance}
     cell = {name: value for name, value in changes.items() if value is not None}
-    if asked.c_rates:
+    if options.c_rates:
         cell["currents_are_c_rates"] = True
     data = settings.data.model_dump()
     data["cell"] |= cell

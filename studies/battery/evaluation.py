@@ -1,4 +1,4 @@
-"""A fitted model on the test rows: every score of results.json, and the arrays that figures are drawn from."""
+"""Evaluation of a fitted model on the test rows: the scores of results.json, and the arrays for its figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Array = NDArray[np.float64]
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 FINE_LEVELS = np.linspace(0.01, 0.99, 99)  # of the calibration curves
 PIT_BINS = 20
-SHARE_OF_SCORES = 0.4  # of the time that an evaluation takes; the rest goes into violations
+SHARE_OF_SCORES = 0.4  # of the time of an evaluation; the rest is for violations
 DESCRIPTIONS = {
     "I [A]": "Applied current",
     "SOC": "State of charge",
@@ -61,16 +61,16 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, eq=False)
 class ModelEvaluation:
-    """What one model's part of results.json is made from, and arrays for its figures.
+    """One model's part of results.json, and the arrays for its figures.
 
     Attributes:
         results: All scores.
-        tolerances: What was learned of the balances; None for a model without them.
-        arrays: Of the test rows, outputs in the order of `OUTPUTS`: `mean`, `lower` and `upper` (95 % intervals of
-            measured values) and `pit`, each `(n, n_y)`; `calibration_levels` and `calibration_coverage`,
-            `(n_levels, n_y)`; `violation_of_means` and `violation_of_draws`, histograms `(k, n_bins + 2)` over the
-            edges `violation_log10_edges`, the first and last column outside of them, and the k series they are of,
-            `violation_series`.
+        tolerances: Learned tolerances; None for a model without balances.
+        arrays: Arrays over the test rows, outputs in the order of `OUTPUTS`: `mean`, `lower` and `upper` (95 %
+            intervals of measured values) and `pit`, each `(n, n_y)`; `calibration_levels` `(n_levels,)` and
+            `calibration_coverage` `(n_levels, n_y)`; `violation_of_means` and `violation_of_draws`, histograms of k
+            series of residuals, `(k, n_bins + 2)`, with the values outside of all bins in the first and last column;
+            `violation_log10_edges`, the edges of the bins; `violation_series`, the names of the series.
     """
 
     results: ModelResults
@@ -89,31 +89,32 @@ def evaluate(
     """Score a fitted model on the test rows.
 
     Args:
-        estimator: Fitted to training rows of `data`, with balances or without.
+        estimator: A model that was fitted to training rows of `data`, with balances or without.
         data: All of the study's data.
-        n_draws: Posterior draws that the scores average over.
-        violation_draws: Posterior draws that violations are taken over.
-        progress: Called now and then with the share that is done, up to 1.
+        n_draws: Number of posterior draws for scores.
+        violation_draws: Number of posterior draws for violations of the balances.
+        progress: Called with the share of the evaluation that is done, up to 1.
+    Returns: Scores, tolerances and arrays.
     """
-    tell = progress or (lambda share: None)
+    show = progress or (lambda share: None)
     X, Y = data.part("test")
     p = dataclasses.replace(estimator.predict_distribution(X), n_draws=n_draws)
-    scale, asked = _scales(data), _ask(p.measured(), Y, data, lambda share: tell(SHARE_OF_SCORES * share))
+    scale, answers = _scales(data), _predict(p.measured(), Y, data, lambda share: show(SHARE_OF_SCORES * share))
     of_means, of_draws = metrics.violations(
         p,
         violation_draws,
         balances(),
         list(scale.model_dump().values()),
-        lambda share: tell(SHARE_OF_SCORES + (1 - SHARE_OF_SCORES) * share),
+        lambda share: show(SHARE_OF_SCORES + (1 - SHARE_OF_SCORES) * share),
     )
     results = ModelResults(
-        **_scores(asked, Y, data),
+        **_scores(answers, Y, data),
         violation_of_means=_violations(of_means, scale),
         violation_of_draws=_violations(of_draws, scale),
         sensor_std=_by_output(estimator.sensor_std_["std"]),
         history=_history(estimator),
     )
-    return ModelEvaluation(results, _tolerances(estimator), _curves(asked) | _histograms(of_means, of_draws))
+    return ModelEvaluation(results, _tolerances(estimator), _curves(answers) | _histograms(of_means, of_draws))
 
 
 def assemble(
@@ -124,14 +125,14 @@ def assemble(
     config: dict[str, Any],
     seconds: dict[str, float],
 ) -> Results:
-    """Put the content of results.json together.
+    """Assemble the content of results.json.
 
     Args:
-        evaluations: Of "bnn", "paper" and "equipoise".
-        data: That all three were evaluated on.
-        seed: Of noise, split and training.
+        evaluations: Evaluations of "bnn", "paper" and "equipoise".
+        data: The data of all three.
+        seed: Seed of noise, split and training.
         config: All settings of the run.
-        seconds: Time by stage; "total" is that of the whole run.
+        seconds: Time of each stage, and of the whole run as "total".
     """
     models = ModelsResults(**{name: evaluation.results for name, evaluation in evaluations.items()})
     learned = {name: e.tolerances for name, e in evaluations.items() if e.tolerances is not None}
@@ -153,12 +154,12 @@ def assemble(
 
 
 def output_std(data: BatteryData) -> Array:
-    """Standard deviations of the measured training outputs, which normalise the scores, shape `(n_y,)`."""
+    """Compute the standard deviations of the measured training outputs, which normalise the scores, shape `(n_y,)`."""
     return data.Y.iloc[data.train].to_numpy().std(0)
 
 
 def input_output_table(data: BatteryData) -> tuple[Variable, ...]:
-    """The variables with their ranges over all rows, those of outputs without noise."""
+    """List the variables with their ranges over all rows; ranges of outputs are without noise."""
     return (
         *(_variable("input", name, data.X[name].to_numpy()) for name in INPUTS),
         *(_variable("output", name, data.truth[name].to_numpy()) for name in OUTPUTS),
@@ -166,7 +167,7 @@ def input_output_table(data: BatteryData) -> tuple[Variable, ...]:
 
 
 def versions() -> Versions:
-    """Of everything that numbers depend on."""
+    """Return the versions of the packages that the numbers depend on."""
     installed = {name: metadata.version(name) for name in ("torch", "numpy", "equipoise")}
     return Versions(python=platform.python_version(), pybamm=pybamm_version(), **installed)
 
@@ -174,9 +175,9 @@ def versions() -> Versions:
 # --- Scores -----------------------------------------------------------------------------------------------------------
 
 
-def _ask(p: Predictive, Y: pd.DataFrame, data: BatteryData, progress: Progress) -> dict[str, Any]:
-    """All that takes time to find out about the distribution of measured values, in the data's units."""
-    questions = {
+def _predict(p: Predictive, Y: pd.DataFrame, data: BatteryData, progress: Progress) -> dict[str, Any]:
+    """Compute everything that takes time of the distribution of measured values, in the data's units."""
+    computations = {
         "ledger": p.ledger,
         "mean": lambda: np.asarray(p.mean),
         "interval": lambda: [np.asarray(bound) for bound in p.interval(0.95)],
@@ -186,45 +187,45 @@ def _ask(p: Predictive, Y: pd.DataFrame, data: BatteryData, progress: Progress) 
         "energy_score": lambda: float(metrics.energy_score(p, Y, output_std(data)).mean()),
     }
     answers = {}
-    for number, (name, ask) in enumerate(questions.items(), 1):
-        answers[name] = ask()
-        progress(number / len(questions))
+    for number, (name, compute) in enumerate(computations.items(), 1):
+        answers[name] = compute()
+        progress(number / len(computations))
     return answers
 
 
-def _scores(asked: dict[str, Any], Y: pd.DataFrame, data: BatteryData) -> dict[str, Any]:
-    """Scores of measured values, normalised."""
-    s, ledger, truth = output_std(data), asked["ledger"], data.truth.iloc[data.test]
-    lower, upper = asked["interval"]
-    mse_noisy, mse_true = (((asked["mean"] - values.to_numpy()) ** 2).mean(0) / s**2 for values in (Y, truth))
+def _scores(answers: dict[str, Any], Y: pd.DataFrame, data: BatteryData) -> dict[str, Any]:
+    """Compute the normalised scores from the results of `_predict`."""
+    s, ledger, truth = output_std(data), answers["ledger"], data.truth.iloc[data.test]
+    lower, upper = answers["interval"]
+    mse_noisy, mse_true = (((answers["mean"] - values.to_numpy()) ** 2).mean(0) / s**2 for values in (Y, truth))
     noise, spread = _noise_var(ledger), ledger.epistemic + ledger.shift + ledger.interaction
     return {
         "mse_noisy": _score(mse_noisy),
         "mse_true": _score(mse_true),
         "mse_true_voltages": _mean_of(mse_true, VOLTAGES),
         "mse_true_heats": _mean_of(mse_true, HEATS),
-        "coverage": _score(metrics.coverage_of_pit(asked["pit"], 0.95)[0]),
+        "coverage": _score(metrics.coverage_of_pit(answers["pit"], 0.95)[0]),
         "interval_width": _score((upper - lower).mean(0) / s),
         "aleatoric": _score(np.sqrt(noise).mean(0) / s),
         "epistemic": _score(np.sqrt(spread.clip(0)).mean(0) / s),
-        "crps": _score(asked["crps"] / s),
-        "joint_nll": asked["joint_nll"],
-        "energy_score": asked["energy_score"],
+        "crps": _score(answers["crps"] / s),
+        "joint_nll": answers["joint_nll"],
+        "energy_score": answers["energy_score"],
         "observation_std": _by_output(np.sqrt(noise.mean(0))),
-        "calibration": _calibration(asked["pit"]),
+        "calibration": _calibration(answers["pit"]),
         "ledger": _ledger(ledger, s),
     }
 
 
-def _curves(asked: dict[str, Any]) -> dict[str, NDArray]:
-    lower, upper = asked["interval"]
-    coverage = metrics.coverage_of_pit(asked["pit"], FINE_LEVELS)
-    arrays = {"mean": asked["mean"], "lower": lower, "upper": upper, "pit": asked["pit"]}
+def _curves(answers: dict[str, Any]) -> dict[str, NDArray]:
+    lower, upper = answers["interval"]
+    coverage = metrics.coverage_of_pit(answers["pit"], FINE_LEVELS)
+    arrays = {"mean": answers["mean"], "lower": lower, "upper": upper, "pit": answers["pit"]}
     return arrays | {"calibration_levels": FINE_LEVELS, "calibration_coverage": coverage}
 
 
 def _noise_var(ledger: Ledger) -> Array:
-    """`E[v_C] + E[w]`, shape `(n, n_y)`: noise without any disagreement between draws."""
+    """Compute `E[v_C] + E[w]`, shape `(n, n_y)`: the variance of noise, without differences between draws."""
     return (ledger.aleatoric - ledger.reduction).clip(0) + ledger.sensor
 
 
@@ -235,7 +236,7 @@ def _calibration(pit: Array) -> Calibration:
 
 
 def _ledger(ledger: Ledger, s: Array) -> dict[str, LedgerTerms]:
-    """Averages over rows of each output's terms, in units of its training variance."""
+    """Average the terms of each output over rows, in units of its training variance."""
     frame = ledger.to_frame().div(s**2, axis=0)
     frame.index = pd.Index(list(KEYS))
     lost = {name: f"lost without {name}" for name in ledger.balances}
@@ -273,10 +274,10 @@ def _tolerances(estimator: ConstrainedBNNRegressor) -> Tolerances | None:
     return Tolerances(**{str(name): Tolerance(**row) for name, row in rows.items()})  # type: ignore[arg-type]
 
 
-def _violations(found: metrics.Magnitudes, scale: Scales) -> Violations:
-    """Of each series; relative ones of a single balance are the same numbers in another unit."""
-    numbers = zip(found.mean.tolist(), found.median.tolist(), found.sd_over_draws.tolist(), strict=True)
-    series = dict(zip(found.names, numbers, strict=True))
+def _violations(sizes: metrics.Magnitudes, scale: Scales) -> Violations:
+    """Summarise the sizes of residuals; those of one balance are also given relative to its scale."""
+    numbers = zip(sizes.mean.tolist(), sizes.median.tolist(), sizes.sd_over_draws.tolist(), strict=True)
+    series = dict(zip(sizes.names, numbers, strict=True))
     for name, c in scale.model_dump().items():
         mean, median, sd = series[name]
         series[f"{name}_relative"] = (mean / c, median / c, sd / c)
@@ -297,7 +298,7 @@ def _histograms(of_means: metrics.Magnitudes, of_draws: metrics.Magnitudes) -> d
 
 
 def _by_output(values: Any) -> Any:
-    """One value for each output by its key."""
+    """Name the values of the outputs by their keys."""
     return dict(zip(KEYS, np.asarray(values).tolist(), strict=True))
 
 

@@ -1,7 +1,7 @@
-"""The figures of the battery study, each narrow enough for a phone, as SVG with real text.
+"""The figures of the battery study as SVG with real text, each narrow enough for a phone.
 
-Those of distributions and curves are drawn from the arrays beside results.json, by model and name; the others from the
-results of one seed or more. Axes and text have the colour of the text around them, `currentColor`.
+Figures of distributions and curves are plotted from the arrays beside results.json, by model and name; the others from
+the results of one seed or more. Axes and text have the colour of the surrounding text, `currentColor`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from equipoise import TolerancePrior
-from equipoise.app.report import (
-    INK,
-    QUIET,
-    TERMS,
-    Figure,
-    area,
-    legend,
-    log_normal,
-    powers_of_ten,
-    stacked_terms,
-    svg as _svg,
-)
+from equipoise import TolerancePrior, report
 from studies.battery.published import kl_from
 from studies.battery.results import KEYS, MODELS, NAMES, VOLTAGES, Results, Tolerance
 from studies.battery.seeds import Runs
@@ -38,10 +26,14 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, Mapping[str, NDArray]]  # by model, then by name
 Array = NDArray[np.float64]
 
-COLORS = {"bnn": "#D55E00", "paper": "#B0529F", "equipoise": "#1A80BB"}  # told apart by the colour-blind, on dark too
+COLORS = {
+    "bnn": "#D55E00",
+    "paper": "#B0529F",
+    "equipoise": "#1A80BB",
+}  # distinct to the colour-blind, on dark too
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
-MOST_POINTS = 150  # of a curve
-BANDWIDTH = 0.06  # decades, of the smoothed histograms
+MOST_POINTS = 150  # in a curve
+BANDWIDTH = 0.06  # of the smoothed histograms, in decades
 BALANCE_UNITS = {"voltage": "V", "heat": "W/m³"}
 CURVES = {"V": ("V [V]", "mV", 1000.0), "Q_rev": ("Q_rev [W/m³]", "W/m³", 1.0)}
 
@@ -49,24 +41,24 @@ CURVES = {"V": ("V [V]", "mV", 1000.0), "Q_rev": ("Q_rev [W/m³]", "W/m³", 1.0)
 # --- From arrays ------------------------------------------------------------------------------------------------------
 
 
-def violations(arrays: Arrays) -> dict[str, Figure]:
-    """Density of the size of residuals, by balance: of the means of posterior draws, and of draws of y."""
+def violations(arrays: Arrays) -> dict[str, report.Figure]:
+    """Plot the densities of sizes of residuals, by balance: of the means of posterior draws, and of draws of y."""
     return {f"violations-{balance}": _violations(arrays, balance, unit) for balance, unit in BALANCE_UNITS.items()}
 
 
-def calibration(arrays: Arrays) -> dict[str, Figure]:
-    """Coverage of central intervals minus their level, for voltages and for heats."""
+def calibration(arrays: Arrays) -> dict[str, report.Figure]:
+    """Plot the coverage of central intervals minus their level, for voltages and for heats."""
     groups = {"voltages": slice(0, len(VOLTAGES)), "heats": slice(len(VOLTAGES), None)}
     return {f"calibration-{name}": _calibration(arrays, name, outputs) for name, outputs in groups.items()}
 
 
-def curves(arrays: Arrays) -> dict[str, Figure]:
-    """Predicted curves of a few discharges, with 95 % intervals of measured values."""
+def curves(arrays: Arrays) -> dict[str, report.Figure]:
+    """Plot predicted curves of a few discharges, with 95 % intervals of measured values."""
     return {f"curves-{key}": _curves(arrays, key) for key in CURVES}
 
 
-def training(arrays: Arrays) -> dict[str, Figure]:
-    """Held-out loss over the epochs that were trained on the ELBO, above each model's best."""
+def training(arrays: Arrays) -> dict[str, report.Figure]:
+    """Plot the held-out loss above each model's best over the epochs that were trained on the ELBO."""
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
@@ -74,22 +66,22 @@ def training(arrays: Arrays) -> dict[str, Figure]:
             epoch, excess = _held_out_excess(arrays[model])
             ax.plot(epoch, excess, color=COLORS[model], label=NAMES[model], lw=1.1)
         ax.set(yscale="log", xlabel="epoch", ylabel="nats per row above the best")
-        powers_of_ten(ax.yaxis)
-        legend(canvas)
+        report.powers_of_ten(ax.yaxis)
+        report.legend(canvas)
 
     caption = "Held-out negative log-likelihood over the epochs on the ELBO, above the best of each model."
     alt = "Lines of held-out loss that fall over the epochs, one for each of the three models."
-    return {"training": Figure(_svg("training", 2.7, draw), caption, alt)}
+    return {"training": report.Figure(report.svg("training", 2.7, draw), caption, alt)}
 
 
 def _held_out_excess(arrays: Mapping[str, NDArray]) -> tuple[NDArray[np.intp], Array]:
-    """Epochs on the ELBO that have a held-out loss, and the loss above its least value, but not below 0.001."""
+    """Return the epochs on the ELBO with a held-out loss, and its excess over the least loss, at least 0.001."""
     loss = arrays["history_validation"]
     epoch = np.flatnonzero((arrays["history_phase"] != "means") & np.isfinite(loss))
     return epoch, np.maximum(loss[epoch] - loss[epoch].min(initial=np.inf), 1e-3)
 
 
-def _violations(arrays: Arrays, balance: str, unit: str) -> Figure:
+def _violations(arrays: Arrays, balance: str, unit: str) -> report.Figure:
     kinds = {"violation_of_means": "Means of posterior draws", "violation_of_draws": "Draws of y"}
 
     def draw(canvas: Canvas) -> None:
@@ -97,12 +89,12 @@ def _violations(arrays: Arrays, balance: str, unit: str) -> Figure:
         for ax, (kind, title) in zip(axes, kinds.items(), strict=True):
             for model in MODELS:
                 size, density = log_density(arrays[model], kind, balance)
-                area(ax, size, density, COLORS[model], label=NAMES[model])
+                report.area(ax, size, density, COLORS[model], label=NAMES[model])
             ax.set(xscale="log", ylim=(0, None), yticks=[], title=title)
             ax.tick_params(labelbottom=True)
-            powers_of_ten(ax.xaxis)
+            report.powers_of_ten(ax.xaxis)
         axes[-1].set_xlabel(f"|residual| of the {balance} balance [{unit}]")
-        legend(canvas)
+        report.legend(canvas)
 
     alt = (
         f"Densities of the absolute residual of the {balance} balance on a logarithmic axis, for the three models. "
@@ -113,16 +105,16 @@ def _violations(arrays: Arrays, balance: str, unit: str) -> Figure:
         f"How far posterior draws miss the {balance} balance over the test rows, as densities per decade. Above, as in "
         "the paper, the means of the draws; below, outputs drawn from them."
     )
-    return Figure(_svg(f"violations-{balance}", 4.1, draw), caption, alt)
+    return report.Figure(report.svg(f"violations-{balance}", 4.1, draw), caption, alt)
 
 
 def log_density(arrays: Mapping[str, NDArray], kind: str, series: str) -> tuple[Array, Array]:
-    """Smoothed density per decade of the sizes of residuals, where it is not negligible.
+    """Smooth the histogram of sizes of residuals to a density per decade, where that is not negligible.
 
     Args:
-        arrays: Of one model.
+        arrays: Arrays of one model.
         kind: `violation_of_means` or `violation_of_draws`.
-        series: One of `violation_series`.
+        series: A name in `violation_series`.
     Returns: Sizes, and the density at them.
     """
     counts = arrays[kind][arrays["violation_series"].tolist().index(series)]
@@ -143,40 +135,40 @@ def _peaks(arrays: Arrays, kind: str, balance: str, unit: str) -> str:
     return ", ".join(peaks)
 
 
-def _calibration(arrays: Arrays, name: str, outputs: slice) -> Figure:
+def _calibration(arrays: Arrays, name: str, outputs: slice) -> report.Figure:
     rows = len(arrays["bnn"]["pit"])
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
         levels = arrays["bnn"]["calibration_levels"]
         chance = 196 * np.sqrt(levels * (1 - levels) / rows)
-        ax.fill_between(100 * levels, -chance, chance, color=QUIET, alpha=0.25, lw=0, label="chance (95 %)")
-        ax.axhline(0, color=INK, lw=0.7)
+        ax.fill_between(100 * levels, -chance, chance, color=report.QUIET, alpha=0.25, lw=0, label="chance (95 %)")
+        ax.axhline(0, color=report.INK, lw=0.7)
         for model in MODELS:
             excess = 100 * (arrays[model]["calibration_coverage"][:, outputs] - levels[:, None])
             ax.plot(100 * levels, excess, color=COLORS[model], lw=0.6, alpha=0.55)
             ax.plot(100 * levels, excess.mean(1), color=COLORS[model], lw=2, label=NAMES[model])
         ax.set(xlabel="nominal level [%]", ylabel="coverage − level [points]", xlim=(0, 100), title=name.capitalize())
-        legend(canvas)
+        report.legend(canvas)
 
     caption = (
         f"Coverage of central intervals of the {name} minus their nominal level; thin lines are single outputs, thick "
         "ones their mean. Above 0 intervals are too wide, below 0 too narrow; the grey band is chance for one output."
     )
     alt = f"Lines of coverage minus nominal level against the level for the {name}, for the three models."
-    return Figure(_svg(f"calibration-{name}", 3.0, draw), caption, alt)
+    return report.Figure(report.svg(f"calibration-{name}", 3.0, draw), caption, alt)
 
 
-def _curves(arrays: Arrays, key: str) -> Figure:
+def _curves(arrays: Arrays, key: str) -> report.Figure:
     label, unit, factor = CURVES[key]
     column = KEYS.index(key)
     x, truth = arrays["equipoise"]["x_test"], arrays["equipoise"]["truth_test"][:, column]
-    chosen = list(some_discharges(x))
+    chosen = list(selected_discharges(x))
 
     def draw(canvas: Canvas) -> None:
         top, *below = canvas.subplots(1 + len(chosen), 1, sharex=True, height_ratios=[1.5, *[1.0] * len(chosen)])
         for (name, rows), ax, dashes in zip(chosen, below, DASHES, strict=False):
-            top.plot(x[rows, 1], truth[rows], color=INK, lw=1, ls=dashes, label=name)
+            top.plot(x[rows, 1], truth[rows], color=report.INK, lw=1, ls=dashes, label=name)
             _deviations(ax, arrays, rows, column, factor)
             ax.set_title(name, fontsize=8.5, pad=2)
             ax.set_ylabel(unit)
@@ -184,7 +176,7 @@ def _curves(arrays: Arrays, key: str) -> Figure:
         top.set_title("Truth", fontsize=8.5, pad=2)
         top.legend(fontsize=7.5, handlelength=2.2)
         below[-1].set_xlabel("state of charge")
-        legend(canvas, below[-1])
+        report.legend(canvas, below[-1])
 
     caption = (
         f"{symbol(key)} of {len(chosen)} discharges over the state of charge, and below, for each, predictive means "
@@ -193,11 +185,11 @@ def _curves(arrays: Arrays, key: str) -> Figure:
     alt = (
         f"Curves of {symbol(key)} against state of charge, and deviations of three models' predictions from the truth."
     )
-    return Figure(_svg(f"curves-{key}", 1.9 + 1.35 * len(chosen), draw), caption, alt)
+    return report.Figure(report.svg(f"curves-{key}", 1.9 + 1.35 * len(chosen), draw), caption, alt)
 
 
-def some_discharges(x: Array) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Discharges at low, middle and high current and temperature, and their test rows by state of charge."""
+def selected_discharges(x: Array) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """Iterate over discharges at low, middle and high current and temperature, with test rows by state of charge."""
     points = np.unique(x[:, [0, 2]], axis=0)
     low, span = points.min(0), np.ptp(points, axis=0) + 1e-12
     nearest = [int(np.abs((points - low) / span - share).sum(1).argmin()) for share in (0.0, 0.5, 1.0)]
@@ -208,27 +200,27 @@ def some_discharges(x: Array) -> Iterator[tuple[str, NDArray[np.intp]]]:
 
 
 def _deviations(ax: Axes, arrays: Arrays, rows: NDArray[np.intp], column: int, factor: float) -> None:
-    given = arrays["equipoise"]
-    soc = given["x_test"][rows, 1]
-    truth, measured = (given[name][rows, column] for name in ("truth_test", "y_test"))
-    ax.axhline(0, color=INK, lw=0.7)
-    ax.plot(soc, factor * (measured - truth), ".", ms=2.4, mew=0, color=QUIET, zorder=3)
+    data = arrays["equipoise"]
+    soc = data["x_test"][rows, 1]
+    truth, measured = (data[name][rows, column] for name in ("truth_test", "y_test"))
+    ax.axhline(0, color=report.INK, lw=0.7)
+    ax.plot(soc, factor * (measured - truth), ".", ms=2.4, mew=0, color=report.QUIET, zorder=3)
     for model in MODELS:
         mean, lower, upper = (factor * (arrays[model][n][rows, column] - truth) for n in ("mean", "lower", "upper"))
-        area(ax, np.r_[soc, soc[::-1]], np.r_[lower, upper[::-1]], COLORS[model], lw=0.5)
+        report.area(ax, np.r_[soc, soc[::-1]], np.r_[lower, upper[::-1]], COLORS[model], lw=0.5)
         ax.plot(soc, mean, color=COLORS[model], lw=1.1, label=NAMES[model])
 
 
 # --- From results -----------------------------------------------------------------------------------------------------
 
 
-def pit(runs: Runs) -> dict[str, Figure]:
-    """Histograms of the probability integral transform, by output; all seeds together."""
+def pit(runs: Runs) -> dict[str, report.Figure]:
+    """Plot histograms of the probability integral transform, by output; all seeds together."""
 
     def draw(canvas: Canvas) -> None:
         axes = canvas.subplots(4, 2, sharex=True, sharey=True).T.ravel()
         for ax, key in zip(axes, KEYS, strict=True):
-            ax.axhline(1, color=INK, lw=0.7)
+            ax.axhline(1, color=report.INK, lw=0.7)
             for model in MODELS:
                 counts = np.sum([getattr(run.models, model).calibration.pit_counts[key] for run in runs], axis=0)
                 edges = np.linspace(0, 1, len(counts) + 1)
@@ -236,29 +228,29 @@ def pit(runs: Runs) -> dict[str, Figure]:
             ax.set(title=symbol(key), xlim=(0, 1), xticks=[0, 0.5, 1])
         low, high = axes[0].get_ylim()
         axes[0].set_ylim(min(low, 0.7), max(high, 1.3))
-        legend(canvas, axes[0])
+        report.legend(canvas, axes[0])
 
     caption = (
         "Histograms of F(y), the predictive distribution function at the measured value, relative to even ones. Humps "
         "in the middle mean intervals that are too wide, raised ends too narrow ones, slopes a bias."
     )
     alt = "Eight small histograms of F(y), one for each output, with a line for each of the three models."
-    return {"pit": Figure(_svg("pit", 6.0, draw), caption, alt)}
+    return {"pit": report.Figure(report.svg("pit", 6.0, draw), caption, alt)}
 
 
-def ledgers(runs: Runs) -> dict[str, Figure]:
-    """Shares of the variance terms by output, one figure for each model."""
+def ledgers(runs: Runs) -> dict[str, report.Figure]:
+    """Plot the shares of the variance terms by output, one figure for each model."""
     return {f"ledger-{model}": _ledger(runs, model) for model in MODELS}
 
 
-def noise(runs: Runs) -> dict[str, Figure]:
-    """Learned over true noise by output; a dot for each seed."""
+def noise(runs: Runs) -> dict[str, report.Figure]:
+    """Plot learned over true noise by output, with a dot for each seed."""
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
         places = np.arange(len(KEYS))[::-1]
-        ax.axvspan(0.9, 1.1, color=QUIET, alpha=0.25, lw=0)
-        ax.axvline(1, color=INK, lw=0.7)
+        ax.axvspan(0.9, 1.1, color=report.QUIET, alpha=0.25, lw=0)
+        ax.axvline(1, color=report.INK, lw=0.7)
         for shift, model in zip((0.22, 0.0, -0.22), MODELS, strict=True):
             for number, run in enumerate(runs):
                 ratio = [getattr(run.models, model).observation_std[k] / run.observation_std.true[k] for k in KEYS]
@@ -266,43 +258,45 @@ def noise(runs: Runs) -> dict[str, Figure]:
                 ax.plot(ratio, places + shift, "o", ms=4.5, mew=0, alpha=0.85, color=COLORS[model], label=label)
         ax.set(xscale="log", xlabel="learned / true noise")
         ax.set_yticks(places, [symbol(key) for key in KEYS])
-        ax.grid(axis="x", color=QUIET, alpha=0.25, lw=0.5)
+        ax.grid(axis="x", color=report.QUIET, alpha=0.25, lw=0.5)
         low, high = ax.get_xlim()
         ax.set_xlim(min(low, 0.45), max(high, 2.2))
-        powers_of_ten(ax.xaxis, (1.0, 2.0, 5.0) if high < 100 * low else (1.0,))
-        legend(canvas)
+        report.powers_of_ten(ax.xaxis, (1.0, 2.0, 5.0) if high < 100 * low else (1.0,))
+        report.legend(canvas)
 
     caption = "Observation noise that each model learned, over the noise that was added; the band is ± 10 %."
     alt = "Dots of learned over true noise for each output and model on a logarithmic axis, with a line at 1."
-    return {"noise": Figure(_svg("noise", 3.4, draw), caption, alt)}
+    return {"noise": report.Figure(report.svg("noise", 3.4, draw), caption, alt)}
 
 
-def tolerances(runs: Runs) -> dict[str, Figure]:
-    """Priors and posteriors of the tolerances, by balance; a posterior for each seed."""
+def tolerances(runs: Runs) -> dict[str, report.Figure]:
+    """Plot priors and posteriors of the tolerances, by balance, with a posterior for each seed."""
     return {f"tolerance-{balance}": _tolerance(runs, balance, unit) for balance, unit in BALANCE_UNITS.items()}
 
 
-def _ledger(runs: Runs, model: str) -> Figure:
-    shares = {name: [_share(runs, model, key, name) for key in KEYS] for name in TERMS}
+def _ledger(runs: Runs, model: str) -> report.Figure:
+    shares = {name: [_share(runs, model, key, name) for key in KEYS] for name in report.TERMS}
 
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        stacked_terms(ax, [symbol(key) for key in KEYS], shares)
+        report.stacked_terms(ax, [symbol(key) for key in KEYS], shares)
         ax.set_title(NAMES[model])
-        legend(canvas, columns=4)
+        report.legend(canvas, columns=4)
 
     caption = (
         f"Where the variance of measured values comes from, {NAMES[model]}: terms to the right add to it, terms to the "
         "left take from it, and the diamond is what remains. Each output has its own scale."
     )
     alt = f"Stacked bars of the variance terms of each output, {NAMES[model]}. " + _largest_terms(shares)
-    return Figure(_svg(f"ledger-{model}", 3.5, draw), caption, alt)
+    return report.Figure(report.svg(f"ledger-{model}", 3.5, draw), caption, alt)
 
 
 def _share(runs: Runs, model: str, key: Any, name: str) -> float:
-    """A signed term of an output's ledger over the sum of those that add variance; averages over the seeds."""
+    """Divide a signed term of an output's ledger by the sum of those that add variance; averages over the seeds."""
     ledgers = [getattr(run.models, model).ledger[key] for run in runs]
-    terms = {each: sign * np.mean([getattr(entry, each) for entry in ledgers]) for each, (sign, _) in TERMS.items()}
+    terms = {
+        each: sign * np.mean([getattr(entry, each) for entry in ledgers]) for each, (sign, _) in report.TERMS.items()
+    }
     added = sum(max(term, 0.0) for term in terms.values())
     return float(terms[name] / added) if added > 0 else 0.0
 
@@ -312,25 +306,25 @@ def _largest_terms(shares: Mapping[str, Sequence[float]]) -> str:
     return "Largest: " + ", ".join(f"{symbol(key)} {name}" for key, name in zip(KEYS, largest, strict=True)) + "."
 
 
-def _tolerance(runs: Runs, balance: str, unit: str) -> Figure:
+def _tolerance(runs: Runs, balance: str, unit: str) -> report.Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
         for model in ("paper", "equipoise"):
             prior = _prior(runs[0], model, balance)
             if prior is not None:
-                area(ax, *log_normal(*prior), COLORS[model], lw=0, label=f"{NAMES[model]}, prior")
+                report.area(ax, *report.log_normal(*prior), COLORS[model], lw=0, label=f"{NAMES[model]}, prior")
             for number, run in enumerate(runs):
                 learned = _learned(run, model, balance)
                 label = f"{NAMES[model]}, posterior" if number == 0 else None
-                ax.plot(*log_normal(learned.mu_rho, learned.sigma_rho), color=COLORS[model], label=label)
+                ax.plot(*report.log_normal(learned.mu_rho, learned.sigma_rho), color=COLORS[model], label=label)
         ax.set(xscale="log", yticks=[], ylim=(0, None), xlabel=f"tolerance √r of the {balance} balance [{unit}]")
-        powers_of_ten(ax.xaxis)
-        legend(canvas, columns=2)
+        report.powers_of_ten(ax.xaxis)
+        report.legend(canvas, columns=2)
 
     verdicts = ", ".join(f"{NAMES[m]} “{_learned(runs[0], m, balance).verdict}”" for m in ("paper", "equipoise"))
     caption = f"Prior and posterior of the tolerance of the {balance} balance; verdicts: {verdicts}."
     alt = f"Densities of the tolerance of the {balance} balance before and after training on a logarithmic axis."
-    return Figure(_svg(f"tolerance-{balance}", 2.9, draw), caption, alt)
+    return report.Figure(report.svg(f"tolerance-{balance}", 2.9, draw), caption, alt)
 
 
 def _learned(run: Results, model: str, balance: str) -> Tolerance:
@@ -338,7 +332,7 @@ def _learned(run: Results, model: str, balance: str) -> Tolerance:
 
 
 def _prior(run: Results, model: str, balance: str) -> tuple[float, float] | None:
-    """Mean and standard deviation of ρ before training; None if the recorded KL is not the one from the usual prior."""
+    """Return mean and standard deviation of the prior of ρ; None if the recorded KL is not that from this prior."""
     prior = TolerancePrior.paper() if model == "paper" else TolerancePrior()
     scale = getattr(run.scales, balance) if prior.relative else 1.0
     mean, learned = prior.mean + 2 * np.log(scale).item(), _learned(run, model, balance)

@@ -7,8 +7,8 @@ from typing import Any
 from equipoise import ConstrainedBNNRegressor, TolerancePrior
 from equipoise.rivals.cases.battery import OURS, Settings, balances
 
-# The last one says that laws are exact. The weights' prior is N(0, 1) in all of them; its temperature is 1, as in the
-# paper, but for ours.
+# In all models the prior of the weights is N(0, 1). The temperature of the posterior is 1, as in the paper, except in
+# "equipoise" and "exact"; in "exact" both balances are exact.
 MODELS: dict[str, dict[str, Any]] = {
     "bnn": {"balances": False},
     "paper": {"likelihood": "marginal", "tolerance": TolerancePrior.paper(), "sensor_std": None},
@@ -37,13 +37,13 @@ def estimator(settings: Settings, model: str, seed: int, **options: Any) -> Cons
     Args:
         settings: Network, training plan and number of draws that all models share.
         model: A key of `MODELS`.
-        seed: Of all randomness of the fit.
+        seed: Seed of all randomness of the fit.
         options: Further parameters of the estimator.
     """
-    chosen = dict(MODELS[model])
-    constraint = balances() if chosen.pop("balances", True) else None
+    parameters = dict(MODELS[model])
+    constraint = balances() if parameters.pop("balances", True) else None
     if constraint is None:
-        chosen["sensor_std"] = None
-    plan = settings.plan(chosen.pop("temperature", 1.0))
+        parameters["sensor_std"] = None
+    plan = settings.plan(parameters.pop("temperature", 1.0))
     shared = {"hidden": settings.hidden, "activation": settings.activation, "prior_std": 1.0, "training": plan}
-    return ConstrainedBNNRegressor(constraint, **chosen, **shared, random_state=seed, **options)
+    return ConstrainedBNNRegressor(constraint, **parameters, **shared, random_state=seed, **options)

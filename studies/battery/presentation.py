@@ -1,6 +1,6 @@
-"""From results.json and the arrays beside it to tables.md, figures and one self-contained report.html.
+"""The report of the study: tables.md, figures and one self-contained report.html.
 
-Nothing else is read, and every sentence with a finding is made from the numbers.
+They are made from results.json and the arrays beside it alone, and every sentence with a finding from the numbers.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.app.report import Figure, Page, Section, markdown, number, render
-from equipoise.data import write_atomically
+from equipoise import report
 from studies.battery import figures, tabulation
-from studies.battery.claims import CLAIMS
+from studies.battery.claims import CLAIMS, violations_of_draws
 from studies.battery.figures import Arrays
-from studies.battery.judges import of_draws
+from studies.battery.files import write_text
 from studies.battery.results import MODELS, VOLTAGES, Results, ResultsError, read
-from studies.battery.seeds import Runs, over_seeds, seeds_in_words, shown
+from studies.battery.seeds import Runs, over_seeds, seeds_in_words, text
 
 TITLE = "The paper's battery study, reproduced and carried further"
-Drawings = dict[str, Figure]
-# Figures that are drawn from arrays, and the names they need; test rows stand with our model's arrays.
+Drawings = dict[str, report.Figure]
+# Functions that plot arrays, and the names of the arrays they need; the test rows are among our model's arrays.
 NEEDED = {
     figures.violations: ("violation_series", "violation_log10_edges", "violation_of_means", "violation_of_draws"),
     figures.calibration: ("calibration_levels", "calibration_coverage", "pit"),
@@ -39,34 +38,34 @@ def present(folder: str | os.PathLike, seeds: Sequence[int] | None = None) -> li
     """Write `tables.md`, `figures/*.svg` and `report.html` into a folder that holds results.
 
     Args:
-        folder: With `seed-*/results.json`, or `results.json` for a single seed; `arrays-{bnn,paper,equipoise}.npz`
-            stand beside them, and those of the first seed are drawn.
-        seeds: Of which seeds; by default of all that are there.
-    Returns: The files that were written.
-    Raises: ResultsError, if there are no results, or a file does not hold what it should.
+        folder: Folder with `seed-*/results.json`, or `results.json` for a single seed, and
+            `arrays-{bnn,paper,equipoise}.npz` beside each; arrays of the first seed are plotted.
+        seeds: Seeds to present; None for all whose results are there.
+    Returns: Paths of the written files.
+    Raises: ResultsError, if there are no results or a file cannot be used.
     """
     folder = Path(folder)
     places = _places(folder, seeds)
     runs, arrays = [read(place / "results.json") for place in places], _read_arrays(places[0])
-    page, drawings = report(runs, arrays)
+    page, drawings = make_page(runs, arrays)
     (folder / "figures").mkdir(exist_ok=True)
     texts = {folder / "figures" / f"{name}.svg": figure.svg for name, figure in drawings.items()}
-    texts |= {folder / "tables.md": markdown(page), folder / "report.html": render(page)}
-    for path, text in texts.items():
-        write_atomically(path, lambda file, text=text: file.write(text.encode()))
+    texts |= {folder / "tables.md": report.markdown(page), folder / "report.html": report.render(page)}
+    for path, content in texts.items():
+        write_text(path, content)
     return list(texts)
 
 
-def report(runs: Runs, arrays: Arrays) -> tuple[Page, Drawings]:
-    """The report, and its figures by name.
+def make_page(runs: Runs, arrays: Arrays) -> tuple[report.Page, Drawings]:
+    """Make the page of the report, and its figures by name.
 
     Args:
         runs: Results of one seed or more.
-        arrays: Of the first, by model and name; those that are missing leave their figure out.
+        arrays: Arrays of the first seed by model and name; a figure whose arrays are missing is left out.
     """
     drawings: Drawings = {}
     sections = [
-        part(runs, lambda draw: _drawn(draw, runs, arrays, drawings))
+        part(runs, lambda plot: _figures(plot, arrays, drawings))
         for part in (
             _claims,
             _data,
@@ -82,11 +81,11 @@ def report(runs: Runs, arrays: Arrays) -> tuple[Page, Drawings]:
             _run,
         )
     ]
-    return Page(TITLE, answer(runs), sections), drawings
+    return report.Page(TITLE, answer(runs), sections), drawings
 
 
 def answer(runs: Runs) -> str:
-    """What was found, in a paragraph."""
+    """Summarise the findings in a paragraph."""
     outcomes = Counter(claim.judge(runs).outcome for claim in CLAIMS)
     counts = (
         f"Of {len(CLAIMS)} claims of the paper, {outcomes['reproduced']} are reproduced with its own method, "
@@ -103,17 +102,17 @@ def answer(runs: Runs) -> str:
         f"the BNN is {of_means} times that of the paper's method where the means of posterior draws are looked at, but "
         f"{of_paper} times where outputs are drawn; it is {of_ours} times that of our joint draws of true values. The "
         f"joint NLL of measured rows is {_three(densities)} in nats, and the noise that ours learned for voltages is "
-        f"off by at most {number(100 * _worst_noise(runs), 2)} %."
+        f"off by at most {report.number(100 * _worst_noise(runs), 2)} %."
     )
 
 
 # --- Sections ---------------------------------------------------------------------------------------------------------
 
-Draw = Callable[[Callable], tuple[list[Figure], list[str]]]
+Plot = Callable[[Callable], tuple[list[report.Figure], list[str]]]
 
 
-def _claims(runs: Runs, draw: Draw) -> Section:
-    return Section(
+def _claims(runs: Runs, plot: Plot) -> report.Section:
+    return report.Section(
         "The paper's claims",
         "Each claim is judged on the paper's own method beside the network without balances, on data as the paper "
         "describes them. “Cannot be as stated” means that the claim contradicts the paper's own numbers, or what its "
@@ -128,9 +127,9 @@ def _claims(runs: Runs, draw: Draw) -> Section:
     )
 
 
-def _data(runs: Runs, draw: Draw) -> Section:
+def _data(runs: Runs, plot: Plot) -> report.Section:
     rows = runs[0].rows
-    return Section(
+    return report.Section(
         "Data",
         "The paper names neither the cell's parameters nor its contact resistance, without which the ohmic drop would "
         f"be zero; the last section lists what was taken. {rows.train:,} rows are for training, {rows.validation:,} "
@@ -139,8 +138,8 @@ def _data(runs: Runs, draw: Draw) -> Section:
     )
 
 
-def _uncertainty(runs: Runs, draw: Draw) -> Section:
-    return Section(
+def _uncertainty(runs: Runs, plot: Plot) -> report.Section:
+    return report.Section(
         "Table 1: aleatoric and epistemic uncertainty",
         "Aleatoric is √(E[v_C] + E[w]) and epistemic √Var[μ_C], both after conditioning, averaged over rows and in "
         "units of the outputs' training standard deviations. Compare our three lines with each other: whether the "
@@ -149,21 +148,21 @@ def _uncertainty(runs: Runs, draw: Draw) -> Section:
     )
 
 
-def _tolerances(runs: Runs, draw: Draw) -> Section:
-    drawn, notes = draw(lambda: figures.tolerances(runs))
-    return Section(
+def _tolerances(runs: Runs, plot: Plot) -> report.Section:
+    drawings, notes = plot(lambda: figures.tolerances(runs))
+    return report.Section(
         "Table 2: learned tolerances",
         "KL and contraction say what the data taught: a posterior that equals its prior was not learned, whatever its "
         "width. The paper's prior is N(−2, 1) on log r in the balance's own unit; ours is on the tolerance relative to "
         "the balance's scale. “Not separable” means that the data fix the sum of tolerance and sensor noise only.",
         [tabulation.tolerances(runs)],
-        drawn,
+        drawings,
         notes,
     )
 
 
-def _performance(runs: Runs, draw: Draw) -> Section:
-    return Section(
+def _performance(runs: Runs, plot: Plot) -> report.Section:
+    return report.Section(
         "Table 3: accuracy, interval width and coverage",
         "Of measured values, as in the paper: this MSE contains the noise of the test rows, which nobody can predict; "
         "errors against the truth follow below. Our intervals are central, of 95 %; the paper does not give its level.",
@@ -171,31 +170,32 @@ def _performance(runs: Runs, draw: Draw) -> Section:
     )
 
 
-def _violations(runs: Runs, draw: Draw) -> Section:
-    drawn, notes = draw(figures.violations)
-    return Section(
+def _violations(runs: Runs, plot: Plot) -> report.Section:
+    drawings, notes = plot(figures.violations)
+    return report.Section(
         "Table 4: violations of the balances",
         "The paper's reading is of the means of posterior draws. Outputs drawn from the diagonal of Σ_C, which is all "
         "that its likelihood keeps, are another matter: compare the rows “draws of y”. In the mean of both balances "
-        f"the heat decides, as its numbers are so much larger; the second table does without units. {of_draws(runs)}",
+        f"the heat decides, as its numbers are so much larger; the second table does without units. "
+        f"{violations_of_draws(runs)}",
         [tabulation.violations(runs), tabulation.relative_violations(runs)],
-        drawn,
+        drawings,
         notes,
     )
 
 
-def _scores(runs: Runs, draw: Draw) -> Section:
-    return Section(
+def _scores(runs: Runs, plot: Plot) -> report.Section:
+    return report.Section(
         "Beyond the paper: errors against the truth, and scores",
         "The simulation knows the values without noise, so errors can be measured against them. CRPS judges each "
-        "output alone; energy score and joint NLL judge whole rows, and only they see whether outputs hang together.",
+        "output alone; energy score and joint NLL judge whole rows, and only they depend on how outputs vary together.",
         [tabulation.accuracy(runs), tabulation.scores(runs)],
     )
 
 
-def _calibration(runs: Runs, draw: Draw) -> Section:
-    (curves, notes), (histograms, _) = draw(figures.calibration), draw(lambda: figures.pit(runs))
-    return Section(
+def _calibration(runs: Runs, plot: Plot) -> report.Section:
+    (curves, notes), (histograms, _) = plot(figures.calibration), plot(lambda: figures.pit(runs))
+    return report.Section(
         "Beyond the paper: calibration",
         "An interval of 95 % should hold 95 % of the measured values, for each output and not only on average. The "
         "networks' noise is theirs to find: no model was told the noise that was added.",
@@ -205,52 +205,52 @@ def _calibration(runs: Runs, draw: Draw) -> Section:
     )
 
 
-def _curves(runs: Runs, draw: Draw) -> Section:
-    drawn, notes = draw(figures.curves)
-    return Section(
+def _curves(runs: Runs, plot: Plot) -> report.Section:
+    drawings, notes = plot(figures.curves)
+    return report.Section(
         "Beyond the paper: predicted discharges",
         "Test rows are random rows of curves that the networks were trained on, so this is interpolation. Look at the "
         "deviations: systematic waves are the network's own error, the width of the bands mostly sensor noise.",
         (),
-        drawn,
+        drawings,
         notes,
     )
 
 
-def _ledgers(runs: Runs, draw: Draw) -> Section:
-    drawn, notes = draw(lambda: figures.ledgers(runs))
-    return Section(
+def _ledgers(runs: Runs, plot: Plot) -> report.Section:
+    drawings, notes = plot(lambda: figures.ledgers(runs))
+    return report.Section(
         "Beyond the paper: where the uncertainty comes from",
         "The exact account of the variance, as in the paper's appendix; the sum in its main text is not an identity. "
         "“Reduction” compares the same network before and after conditioning: training makes up for it by larger "
         "variances before, so it is not a gain over the network without balances.",
         tabulation.ledgers(runs),
-        drawn,
+        drawings,
         notes,
     )
 
 
-def _noise(runs: Runs, draw: Draw) -> Section:
-    drawn, notes = draw(lambda: figures.noise(runs))
-    return Section(
+def _noise(runs: Runs, plot: Plot) -> report.Section:
+    drawings, notes = plot(lambda: figures.noise(runs))
+    return report.Section(
         "Beyond the paper: learned and true noise",
         "The noise that was added is known, so what the models call noise can be checked. Too much of it is error that "
         "was taken for noise, as is to be expected of the heats: their true noise is tiny beside their range.",
         [tabulation.noise(runs)],
-        drawn,
+        drawings,
         notes,
     )
 
 
-def _run(runs: Runs, draw: Draw) -> Section:
-    drawn, notes = draw(figures.training)
-    return Section(
+def _run(runs: Runs, plot: Plot) -> report.Section:
+    drawings, notes = plot(figures.training)
+    return report.Section(
         "How it was run",
         "All three models have the same network and training plan; settings.toml and docs/study.md tell how they were "
         "found. Figures that are drawn from arrays are of the first seed. "
         f"{_seeds(runs).capitalize()}: each has its own noise, split and training.",
         [tabulation.training(runs), tabulation.times(runs), tabulation.settings(runs)],
-        drawn,
+        drawings,
         notes,
     )
 
@@ -259,15 +259,15 @@ def _run(runs: Runs, draw: Draw) -> Section:
 
 
 def _places(folder: Path, seeds: Sequence[int] | None) -> list[Path]:
-    """Folders of single runs; by default all, in the order of their seeds, or else the folder itself."""
+    """List the folders of single runs, by default of all in the order of their seeds, or else the folder itself."""
     if seeds is not None:
         return [folder / f"seed-{seed}" for seed in seeds]
-    found = [path.parent for path in folder.glob("seed-*/results.json")]
-    return sorted(found, key=lambda place: (len(place.name), place.name)) or [folder]
+    places = [path.parent for path in folder.glob("seed-*/results.json")]
+    return sorted(places, key=lambda place: (len(place.name), place.name)) or [folder]
 
 
 def _read_arrays(place: Path) -> dict[str, dict[str, NDArray]]:
-    """By model and name; nothing for a model without a file."""
+    """Read arrays by model and name; a model without a file has none."""
     return {model: _read_archive(place / f"arrays-{model}.npz") for model in MODELS}
 
 
@@ -282,29 +282,35 @@ def _read_archive(path: Path) -> dict[str, NDArray]:
         raise ResultsError(f"{message}. Delete it and run the study again.") from error
 
 
-def _drawn(draw: Callable, runs: Runs, arrays: Arrays, into: Drawings) -> tuple[list[Figure], list[str]]:
-    """Figures, or a sentence on those that are left out; figures are also collected by their names."""
-    if draw not in NEEDED:
-        found = draw()
-    elif missing := _missing(draw, arrays):
+def _figures(plot: Callable, arrays: Arrays, collection: Drawings) -> tuple[list[report.Figure], list[str]]:
+    """Plot figures, add them to the collection, and return them, or a sentence on arrays that are missing.
+
+    Args:
+        plot: A function of `figures`: a key of `NEEDED`, or one without arguments.
+        arrays: Arrays by model and name.
+        collection: Figures by name.
+    """
+    if plot not in NEEDED:
+        drawings = plot()
+    elif missing := _missing(plot, arrays):
         return [], [f"A figure is left out here, since these arrays are not beside the results: {missing}."]
     else:
-        found = draw(arrays)
-    into.update(found)
-    return list(found.values()), []
+        drawings = plot(arrays)
+    collection.update(drawings)
+    return list(drawings.values()), []
 
 
-def _missing(draw: Callable, arrays: Arrays) -> str:
-    names = [(model, name) for model in MODELS for name in NEEDED[draw]]
-    names += [("equipoise", name) for name in NEEDED_OF_OURS.get(draw, ())]
+def _missing(plot: Callable, arrays: Arrays) -> str:
+    names = [(model, name) for model in MODELS for name in NEEDED[plot]]
+    names += [("equipoise", name) for name in NEEDED_OF_OURS.get(plot, ())]
     return ", ".join(f"{name} ({model})" for model, name in names if name not in arrays.get(model, {}))
 
 
 # --- Numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _number(runs: Runs, of: Callable[[Results], float]) -> str:
-    return shown(over_seeds(runs, of))
+def _number(runs: Runs, number: Callable[[Results], float]) -> str:
+    return text(over_seeds(runs, number))
 
 
 def _seeds(runs: Runs) -> str:
@@ -317,10 +323,10 @@ def _three(numbers: Sequence[str]) -> str:
 
 
 def _factors(runs: Runs) -> list[str]:
-    """The BNN's median violations over those of the paper's means, the paper's draws and our draws."""
+    """Divide the BNN's median violations by those of the paper's means, the paper's draws and our draws."""
     pairs = [("paper", "violation_of_means"), ("paper", "violation_of_draws"), ("equipoise", "violation_of_draws")]
-    found = [[number(_factor(runs, *pair, balance), 2) for balance in ("voltage", "heat")] for pair in pairs]
-    return [f"{voltage} (voltage) and {heat} (heat)" for voltage, heat in found]
+    texts = [[report.number(_factor(runs, *pair, balance), 2) for balance in ("voltage", "heat")] for pair in pairs]
+    return [f"{voltage} (voltage) and {heat} (heat)" for voltage, heat in texts]
 
 
 def _factor(runs: Runs, model: str, kind: str, balance: str) -> float:
@@ -332,6 +338,6 @@ def _factor(runs: Runs, model: str, kind: str, balance: str) -> float:
 
 
 def _worst_noise(runs: Runs) -> float:
-    """Largest relative error of our model's noise of a voltage, over all seeds."""
+    """Compute the largest relative error of our model's noise of a voltage, over all seeds."""
     ratios = [[run.observation_std.learned[key] / run.observation_std.true[key] for key in VOLTAGES] for run in runs]
     return float(np.abs(np.array(ratios) - 1).max())

@@ -1,4 +1,4 @@
-"""What the paper prints: its numbers, and where ours stand in the results."""
+"""Numbers that the paper prints, and the paths of ours in the results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from operator import attrgetter
 
-from equipoise.app.report import number
+from equipoise import report
 from studies.battery.results import Results
 
 TABLES = {  # by LaTeX label; the list of variables, tab:io, is not counted
@@ -20,15 +20,15 @@ TABLES = {  # by LaTeX label; the list of variables, tab:io, is not counted
 
 @dataclass(frozen=True)
 class Printed:
-    """A number that the paper prints for one model or both, and where ours stands in results.json.
+    """A number that the paper prints for one model or both, and the path of ours in results.json.
 
     Args:
-        label: The LaTeX label of the paper's table; empty for a number in the text.
-        name: What it is.
+        label: LaTeX label of the paper's table; empty for a number in the text.
+        name: Name of the quantity, with its unit.
         bnn: As printed for the network without balances; None if it has no such number.
         paper: As printed for the constrained network.
-        path: Of our number, with `{model}` for the model.
-        factor: What our number is multiplied with to mean the same.
+        path: Path of our number, with `{model}` for the model.
+        factor: Factor of our number that makes it comparable.
     """
 
     label: str
@@ -44,20 +44,20 @@ class Printed:
         return ("paper", "equipoise") if self.bnn is None else ("bnn", "paper", "equipoise")
 
     def value(self, model: str) -> float:
-        """The printed number of "bnn" or "paper"; NaN if there is none."""
+        """Return the printed number of "bnn" or "paper"; NaN if there is none."""
         printed = getattr(self, model, None)
         return math.nan if printed is None else float(printed)
 
     def text(self, model: str) -> str:
-        """The printed number with the digits it is printed with."""
+        """Format the printed number with as many digits as it is printed with."""
         printed = getattr(self, model, None)
         if printed is None:
             return "–"
         digits = sum(map(str.isdigit, printed.split("e")[0].lstrip("-0.")))
-        return number(float(printed), digits)
+        return report.number(float(printed), digits)
 
     def ours(self, run: Results, model: str) -> float:
-        """Our number of a model."""
+        """Return our number of a model."""
         return self.factor * attrgetter(self.path.format(model=model))(run)
 
 
@@ -171,7 +171,7 @@ PRINTED = {
 
 
 def kl_from(prior_mean: float, prior_std: float, mean: float, std: float) -> float:
-    """KL of a normal distribution from another, in nats: what the data taught (K2).
+    """Compute the KL divergence of a normal distribution from its normal prior, in nats (K2).
 
     Example:
         >>> round(kl_from(-2.0, 1.0, -1.99, 1.0), 6)
@@ -179,3 +179,15 @@ def kl_from(prior_mean: float, prior_std: float, mean: float, std: float) -> flo
     """
     ratio = std / prior_std
     return 0.5 * (ratio**2 + ((mean - prior_mean) / prior_std) ** 2 - 1) - math.log(ratio)
+
+
+def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
+    """Compute mean and standard deviation of `exp(N(mu, std²))` (K4).
+
+    Example:
+        >>> mean, std = log_normal_moments(0.0, 1.0)
+        >>> round(mean, 4), round(std, 4)
+        (1.6487, 2.1612)
+    """
+    mean = math.exp(mu + 0.5 * std**2)
+    return mean, mean * math.sqrt(math.expm1(std**2))

@@ -9,10 +9,12 @@ from typing import Any
 
 from equipoise.rivals.cases.battery import Settings, load
 from studies.battery import results as results_file
+from studies.battery.deterministic import DeterministicTask
 from studies.battery.evaluation import assemble
+from studies.battery.files import write_arrays
 from studies.battery.presentation import present
 from studies.battery.results import MODELS, Results, SeedSummary
-from studies.battery.tasks import DeterministicTask, FitTask, finish, keep_arrays
+from studies.battery.tasks import FitTask, finish
 
 
 def reproduce(
@@ -26,16 +28,17 @@ def reproduce(
     """Run the study for each seed and write everything into a folder.
 
     Args:
-        settings: The configuration.
-        folder: Gets `results.json` (of the first seed), `seed-*/results.json` with the arrays beside them, `seeds.json`
-            (means and standard errors, if there are several), `tables.md`, `figures/` and `report.html`; `fits/` and
-            `cache/` inside it keep what is finished.
-        seeds: One run of noise, split and training for each.
-        workers: Processes; one for each core by default.
-        verbose: Show progress.
+        settings: Settings of the study.
+        folder: Folder for `results.json` (of the first seed), `seed-*/results.json` with the arrays beside them,
+            `seeds.json` (means and standard errors, if there are several seeds), `tables.md`, `figures/` and
+            `report.html`; `fits/` and `cache/` inside it keep finished fits and simulations.
+        seeds: Seeds of noise, split and training, one run for each.
+        workers: Number of processes; None for one on each core.
+        verbose: Whether to show progress bars.
+    Returns: The results of each seed.
     """
     start, cache = time.perf_counter(), folder / "cache"
-    load(settings.data_of(seeds[0]), cache, progress=verbose)  # once, before several processes want it
+    load(settings.data_of(seeds[0]), cache, progress=verbose)  # once, before several processes need it
     simulated = time.perf_counter()
     fits = {
         (model, seed): FitTask(settings, model, seed, folder / "fits" / f"seed-{seed}", cache)
@@ -48,7 +51,7 @@ def reproduce(
     now = {"simulation": simulated - start, "this start": time.perf_counter() - start}
     runs = []
     for seed in seeds:
-        seconds = {model: fits[model, seed].seconds() for model in MODELS}  # also of those that were kept
+        seconds = {model: fits[model, seed].seconds() for model in MODELS}  # also of fits that were kept
         run = assemble(
             {model: done[f"{model} {seed}"] for model in MODELS},
             load(settings.data_of(seed), cache),
@@ -68,5 +71,5 @@ def reproduce(
 def _write(run: Results, arrays: Mapping[str, dict[str, Any]], place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for model, values in arrays.items():
-        keep_arrays(place / f"arrays-{model}.npz", values)
+        write_arrays(place / f"arrays-{model}.npz", values)
     results_file.write(run, place / "results.json")

@@ -1,6 +1,6 @@
-"""What a run of the battery study found: the documented content of results.json, and its summary over seeds.
+"""Results of a run of the battery study: the documented content of results.json, and its summary over seeds.
 
-Tables, figures and the report read only this file and the arrays beside it. Scores are of the test rows, and all but
+Tables, figures and the report read only this file and the arrays beside it. Scores are over the test rows, and all but
 `coverage`, `joint_nll` and the violations are normalised by the standard deviations of the training outputs,
 `output_std`: those of y by `s`, those of y² by `s²`.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from equipoise import EquipoiseError
-from equipoise.data import write_atomically
+from studies.battery.files import write_text
 
 NAMES = {"bnn": "BNN", "paper": "Paper's method", "equipoise": "Equipoise"}
 MODELS = tuple(NAMES)
@@ -44,7 +44,7 @@ PerOutput = Annotated[dict[OutputKey, T], AfterValidator(_every_output)]
 
 
 class _Record(BaseModel):
-    """Cannot be changed, knows all its keys; NaN and infinities stand in the file as JSON's usual extensions."""
+    """A record that cannot be changed and has no other keys; NaN and ∞ are written as JSON's usual extensions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -61,7 +61,7 @@ class Score(_Record):
 
     @classmethod
     def of(cls, by_output: Mapping[Any, float]) -> Score:
-        """From the scores of the outputs."""
+        """Average the scores of the outputs."""
         values = list(by_output.values())
         return cls(overall=np.mean(values).item(), sd_over_outputs=np.std(values, ddof=1).item(), by_output=by_output)  # type: ignore[arg-type]
 
@@ -75,7 +75,7 @@ class Violation(_Record):
 
 
 class Violations(_Record):
-    """How far the balances are missed, in their own units (V and W/m³) and relative to their scales `c_k`."""
+    """Sizes of the balances' residuals, in their own units (V and W/m³) and relative to their scales `c_k`."""
 
     overall: Violation = Field(description="Of the mean of both balances' |residuals| in the data's own units.")
     voltage: Violation = Field(description="Of the voltage balance's |residual|, in V.")
@@ -86,7 +86,7 @@ class Violations(_Record):
 
 
 class Calibration(_Record):
-    """Whether events of probability p happen in a share p of the test rows, of measured values."""
+    """Shares of the test rows with measured values inside intervals of given probabilities."""
 
     levels: tuple[float, ...] = Field(description="Nominal probabilities of central intervals.")
     coverage: PerOutput[tuple[float, ...]] = Field(description="Share of rows inside them, one number for each level.")
@@ -96,7 +96,7 @@ class Calibration(_Record):
 
 
 class LedgerTerms(_Record):
-    """Where one output's predictive variance comes from: averages over test rows, in units of its training variance.
+    """The terms of one output's predictive variance: averages over test rows, in units of its training variance.
 
     `total = aleatoric − reduction + epistemic + shift + interaction + sensor`.
     """
@@ -114,7 +114,7 @@ class LedgerTerms(_Record):
 
 
 class History(_Record):
-    """How training went."""
+    """A summary of the training."""
 
     epochs: int = Field(description="Epochs that were run, both phases together.")
     best_epoch: int = Field(description="Epoch whose weights were kept, from 0; −1 if none was chosen.")
@@ -151,7 +151,7 @@ class ModelResults(_Record):
 
 
 class Tolerance(_Record):
-    """What was learned of how far one balance can be trusted; `ρ = log r`, r in the balance's squared unit."""
+    """The learned tolerance variance r of one balance, in the square of its unit; `ρ = log r`."""
 
     mu_rho: float = Field(description="Mean of ρ under the posterior.")
     sigma_rho: float = Field(description="Standard deviation of ρ under the posterior.")
@@ -162,7 +162,7 @@ class Tolerance(_Record):
     paper_std_r: float = Field(description="σ_ρ exp(μ_ρ), which the paper prints as Std[r].")
     kl: float = Field(description="KL(q‖p) of ρ in nats.")
     contraction: float = Field(description="1 − var_q / var_p of ρ.")
-    informed: bool = Field(description="Whether the data taught the posterior anything.")
+    informed: bool = Field(description="Whether the data informed the posterior.")
     verdict: str = Field(description="The same in words.")
     unit: str = Field(description="Of the balance.")
     tol_std: float = Field(description="√r at its median, in the balance's unit.")
@@ -211,7 +211,7 @@ class ObservationStd(_Record):
 
 
 class Variable(_Record):
-    """A line of the table of inputs and outputs."""
+    """One line of the table of inputs and outputs."""
 
     role: Literal["input", "output"] = Field(description="What the networks use it as.")
     symbol: str = Field(description="As in the keys of this file.")
@@ -230,7 +230,7 @@ class RowCounts(_Record):
 
 
 class Versions(_Record):
-    """What the run was made with."""
+    """Versions of the packages that the run was made with."""
 
     python: str = Field(description="Python.")
     torch: str = Field(description="PyTorch.")
@@ -273,7 +273,7 @@ class Estimate(_Record):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
-        """From one number for each seed."""
+        """Average a number over seeds."""
         n = len(values)
         with np.errstate(invalid="ignore"):  # ∞ − ∞ where a score is infinite: the error is NaN, as it should be
             error = np.std(values, ddof=1).item() / np.sqrt(n).item() if n > 1 else np.nan
@@ -290,19 +290,19 @@ class SeedSummary(_Record):
 
     @classmethod
     def of(cls, runs: Sequence[Results]) -> SeedSummary:
-        """From the results of runs that differ in the seed."""
+        """Average the headline numbers of runs with different seeds."""
         seeds = tuple(run.seed for run in runs)
         if not runs or len(set(seeds)) < len(seeds):
             raise ValueError(f"A summary needs at least one run and runs of different seeds, but got seeds {seeds}.")
-        found = [headline(run) for run in runs]
-        return cls(seeds=seeds, numbers={path: Estimate.of([run[path] for run in found]) for path in found[0]})
+        tables = [headline(run) for run in runs]
+        return cls(seeds=seeds, numbers={path: Estimate.of([table[path] for table in tables]) for path in tables[0]})
 
 
 def headline(results: Results) -> dict[str, float]:
-    """The numbers of the headline tables by their paths in results.json.
+    """Return the numbers of the headline tables by their paths in results.json.
 
-    All of the models' scores, violations and noise, tolerances and observation noise; not the calibration curves, the
-    ledgers and the course of training.
+    These are the models' scores, violations and noise, the tolerances and the observation noise, but not the
+    calibration curves, the ledgers and the course of training.
     """
     detail = {name: {"calibration", "ledger", "history"} for name in MODELS}
     parts = {"models", "tolerances", "observation_std", "sensor_std"}
@@ -321,17 +321,16 @@ def _numbers(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, float]]
 
 
 def write(results: BaseModel, path: str | os.PathLike) -> None:
-    """Write results, or another record of this module, as JSON; a reader sees the old file or the new, never half."""
-    text = results.model_dump_json(indent=2) + "\n"
-    write_atomically(Path(path), lambda file: file.write(text.encode()))
+    """Write results, or another record of this module, as JSON."""
+    write_text(Path(path), results.model_dump_json(indent=2) + "\n")
 
 
 def read(path: str | os.PathLike, kind: type[Model] = Results) -> Model:
-    """Read what `write` wrote.
+    """Read a file that `write` wrote.
 
     Args:
         path: The file.
-        kind: Which record it holds.
+        kind: Class of the record in it.
     Raises: ResultsError, if it is not such a file.
     """
     try:

@@ -1,6 +1,6 @@
-"""Numbers over the seeds of the study: their means and errors, and which differences count.
+"""Numbers over the seeds of the study: means, standard errors, and which differences are significant.
 
-With several seeds, a difference counts when 0 is outside the 95 % confidence interval of its mean over the seeds.
+With several seeds, a difference is significant if 0 is outside the 95 % confidence interval of its mean over the seeds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import scipy.stats
 
-from equipoise.app.report import plus_minus
+from equipoise import report
 from studies.battery.results import Estimate, Results
 
 Run = TypeVar("Run")
@@ -20,13 +20,18 @@ Runs = Sequence[Results]
 CONFIDENCE = 0.95
 
 
-def over_seeds(runs: Sequence[Run], of: Callable[[Run], float]) -> Estimate:
-    """Mean and standard error of a number over runs, or over parts of them."""
-    return Estimate.of([float(of(run)) for run in runs])
+def over_seeds(runs: Sequence[Run], number: Callable[[Run], float]) -> Estimate:
+    """Compute mean and standard error of a number over runs, or over parts of them.
+
+    Args:
+        runs: Runs with different seeds.
+        number: Returns the number of a run.
+    """
+    return Estimate.of([float(number(run)) for run in runs])
 
 
 def seeds_in_words(runs: Runs) -> str:
-    """How many runs there are.
+    """Count the runs in words.
 
     Example:
         >>> seeds_in_words([])
@@ -35,24 +40,24 @@ def seeds_in_words(runs: Runs) -> str:
     return "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
 
 
-def is_below(runs: Runs, of: Callable[[Results], float]) -> bool:
-    """Whether a difference between two models is negative beyond noise; with a single seed, negative at all."""
-    difference = over_seeds(runs, of)
+def is_below(runs: Runs, number: Callable[[Results], float]) -> bool:
+    """Tell whether a difference between two models is significantly negative; with a single seed, whether negative."""
+    difference = over_seeds(runs, number)
     return difference.mean + margin(runs, difference) < 0
 
 
 def margin(runs: Runs, estimate: Estimate) -> float:
-    """Half the confidence interval of a mean over seeds, by Student's t; none with a single seed."""
+    """Compute half the width of the confidence interval of a mean, by Student's t; 0 with a single seed."""
     if math.isnan(estimate.standard_error):
         return 0.0
     return float(scipy.stats.t.ppf(0.5 + 0.5 * CONFIDENCE, len(runs) - 1)) * estimate.standard_error
 
 
-def shown(estimate: Estimate) -> str:
-    """A mean with its standard error, if it has one.
+def text(estimate: Estimate) -> str:
+    """Format a mean with its standard error, if it has one.
 
     Example:
-        >>> shown(Estimate.of([1.0, 2.0, 6.0]))
+        >>> text(Estimate.of([1.0, 2.0, 6.0]))
         '3.0 ± 1.5'
     """
-    return plus_minus(estimate.mean, estimate.standard_error)
+    return report.plus_minus(estimate.mean, estimate.standard_error)

@@ -1,7 +1,7 @@
 """The tables of the battery study, from the results of one seed or more.
 
-With several seeds every number is a mean over them ± its standard error, and the best of the three models stands out
-where it is better than both others, and 0 outside the 95 % confidence intervals of the differences.
+With several seeds every number is a mean over them ± its standard error. The best of the three models is printed in
+bold if it is better than both others and 0 is outside the 95 % confidence intervals of the differences.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from equipoise import TolerancePrior
-from equipoise.app.report import Table, number
-from equipoise.gaussian import log_normal_moments
+from equipoise import TolerancePrior, report
 from studies.battery.claims import CLAIMS
-from studies.battery.published import PRINTED, TABLES, Printed, kl_from
+from studies.battery.published import PRINTED, TABLES, Printed, kl_from, log_normal_moments
 from studies.battery.results import (
     HEATS,
     KEYS,
@@ -30,10 +28,10 @@ from studies.battery.results import (
     Score,
     Tolerance,
 )
-from studies.battery.seeds import Runs, is_below, over_seeds, seeds_in_words, shown
+from studies.battery.seeds import Runs, is_below, over_seeds, seeds_in_words, text
 
-Of = Callable[[Results], float]
-OfModel = Callable[[ModelResults], float]
+Number = Callable[[Results], float]
+ModelNumber = Callable[[ModelResults], float]
 MARKS = {"reproduced": "✓", "not reproduced": "✗", "cannot be as stated": "⊘"}
 BALANCES = ("voltage", "heat")
 SYMBOLS = {"eta_p": "η₊", "eta_n": "η₋", "dV_IR": "ΔV_IR"}
@@ -41,44 +39,44 @@ UNITS = {"W.m-3": "W/m³", "": "–"}
 LEDGER = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor", "total", "before", "tolerance_share")
 
 
-# --- The paper's ------------------------------------------------------------------------------------------------------
+# --- The paper's tables -----------------------------------------------------------------------------------------------
 
 
-def claims(runs: Runs) -> Table:
-    """The paper's claims with a verdict on each."""
+def claims(runs: Runs) -> report.Table:
+    """Tabulate the paper's claims with a verdict on each."""
     rows = []
     for claim in CLAIMS:
         verdict = claim.judge(runs)
         outcome = f"{MARKS[verdict.outcome]} {verdict.outcome}"
         rows.append([claim.statement, outcome, verdict.why, TABLES[claim.label]])
     caption = f"Claims of the paper and what is found here, with {seeds_in_words(runs)}."
-    return Table(caption, ["Claim", "Verdict", "Why", "Rests on"], rows)
+    return report.Table(caption, ["Claim", "Verdict", "Why", "Rests on"], rows)
 
 
-def published_and_ours(runs: Runs) -> Table:
-    """Every number that the paper prints, beside ours."""
+def published_and_ours(runs: Runs) -> report.Table:
+    """Tabulate every number that the paper prints, beside ours."""
     rows = []
     for printed in PRINTED.values():
-        found = {model: _cell(runs, lambda run, m=model, p=printed: p.ours(run, m)) for model in printed.models}
-        ours = [found.get(model, "–") for model in MODELS]
+        texts = {model: _cell(runs, lambda run, m=model, p=printed: p.ours(run, m)) for model in printed.models}
+        ours = [texts.get(model, "–") for model in MODELS]
         cells = [printed.text("bnn"), ours[0], printed.text("paper"), ours[1], ours[2]]
         rows.append([printed.name, TABLES[printed.label], *cells])
     header = ["Quantity", "Where", "BNN, published", "BNN, ours", "Constrained, published", "Paper's method, ours"]
-    return Table(_caption(runs, "Published and ours"), [*header, "Equipoise"], rows, numeric=range(2, 7))
+    return report.Table(_caption(runs, "Published and ours"), [*header, "Equipoise"], rows, numeric=range(2, 7))
 
 
-def variables(runs: Runs) -> Table:
-    """Inputs and outputs with their ranges."""
+def variables(runs: Runs) -> report.Table:
+    """Tabulate inputs and outputs with their ranges."""
     rows = [
         [v.role, symbol(v.symbol), v.description, _unit(v.unit), _plain(v.min), _plain(v.max)]
         for v in runs[0].input_output_table
     ]
     caption = "Inputs and outputs (tab:io), with the least and greatest value in the data before noise."
-    return Table(caption, ["Role", "Symbol", "Description", "Unit", "Least", "Greatest"], rows, numeric=(4, 5))
+    return report.Table(caption, ["Role", "Symbol", "Description", "Unit", "Least", "Greatest"], rows, numeric=(4, 5))
 
 
-def uncertainty(runs: Runs) -> Table:
-    """The paper's Table 1."""
+def uncertainty(runs: Runs) -> report.Table:
+    """Tabulate predictive uncertainties, as in the paper's Table 1."""
     return _as_printed(
         runs,
         "Predictive uncertainty (tab:prediction), averaged over test rows and outputs, in training standard deviations",
@@ -87,8 +85,8 @@ def uncertainty(runs: Runs) -> Table:
     )
 
 
-def performance(runs: Runs) -> Table:
-    """The paper's Table 3, and the coverage it gives in the text."""
+def performance(runs: Runs) -> report.Table:
+    """Tabulate errors and interval widths, as in the paper's Table 3, and coverage, which it gives in the text."""
     return _as_printed(
         runs,
         "Accuracy and 95 % intervals of measured values (tab:predictive_performance)",
@@ -97,62 +95,62 @@ def performance(runs: Runs) -> Table:
     )
 
 
-def tolerances(runs: Runs) -> Table:
-    """The paper's Table 2, with what the data taught each tolerance."""
+def tolerances(runs: Runs) -> report.Table:
+    """Tabulate learned tolerances, as in the paper's Table 2, with their divergence from the prior and the verdicts."""
     rows = [_published_tolerance(balance) for balance in BALANCES]
     rows += [_tolerance(runs, model, balance) for model in ("paper", "equipoise") for balance in BALANCES]
     header = ["Balance", "Model", "μ_ρ", "σ_ρ", "exp(μ_ρ)", "σ_ρ exp(μ_ρ)", "E[r]", "Std[r]", "√r", "μ_ρ, relative"]
     header += ["KL [nats]", "Contraction", "Informed", "Verdict"]
-    what = (
+    title = (
         "Learned tolerances (tab:learned_tolerance): ρ = log r, r in V² or (W/m³)², √r in V or W/m³ at its median. The "
         "paper prints exp(μ_ρ) as E[r] and σ_ρ exp(μ_ρ) as Std[r]; E[r] and Std[r] here are those of the log-normal. "
         "Relative: log(r / c²), c the balance's scale. Of the published posterior, what follows from it is shown too"
     )
-    return Table(_caption(runs, what), header, rows, numeric=range(2, 12))
+    return report.Table(_caption(runs, title), header, rows, numeric=range(2, 12))
 
 
-def violations(runs: Runs) -> Table:
-    """The paper's Table 4, of means and of draws, by balance."""
+def violations(runs: Runs) -> report.Table:
+    """Tabulate violations of the balances by means and by draws, as in the paper's Table 4."""
     columns = {"voltage": "Voltage [V]", "heat": "Heat [W/m³]", "overall": "Both [own units]"}
     published = [
         [f"{NAMES[model]}, published", "means", *["–"] * 4, PRINTED["violation"].text(model), "–"]
         for model in ("bnn", "paper")
     ]
-    what = "|Residuals| over posterior draws and test rows (tab:constraint_violation); both: mean of the two balances"
-    return _violations(runs, what, columns, published)
+    title = "|Residuals| over posterior draws and test rows (tab:constraint_violation); both: mean of the two balances"
+    return _violations(runs, title, columns, published)
 
 
-def relative_violations(runs: Runs) -> Table:
-    """The same, with each balance measured by its own scale."""
+def relative_violations(runs: Runs) -> report.Table:
+    """Tabulate violations relative to the scales of the balances."""
     columns = {"voltage_relative": "Voltage", "heat_relative": "Heat", "overall_relative": "Both"}
     return _violations(runs, "|Residuals| relative to the balances' scales c, so that units do not decide", columns)
 
 
-# --- Beyond -----------------------------------------------------------------------------------------------------------
+# --- Beyond the paper -------------------------------------------------------------------------------------------------
 
 
-def accuracy(runs: Runs) -> Table:
-    """Squared errors against the values without noise."""
-    lines: dict[str, OfModel] = {
+def accuracy(runs: Runs) -> report.Table:
+    """Tabulate squared errors against the values without noise."""
+    lines: dict[str, ModelNumber] = {
         "all outputs": attrgetter("mse_true.overall"),
         "voltages": attrgetter("mse_true_voltages"),
         "heats": attrgetter("mse_true_heats"),
     }
     lines |= {symbol(key): lambda model, key=key: model.mse_true.by_output[key] for key in KEYS}
     table = _by_model(runs, "MSE of predictive means against the truth without noise, in training variances", lines)
-    known = [run.deterministic for run in runs if run.deterministic is not None]
-    if len(known) < len(runs):
+    plain = [run.deterministic for run in runs if run.deterministic is not None]
+    if len(plain) < len(runs):
         return table
-    cells = [_cell(known, attrgetter("overall")), _mean_cell(known, VOLTAGES), _mean_cell(known, HEATS)]
-    cells += [_mean_cell(known, [key]) for key in KEYS]
+    cells = [_cell(plain, attrgetter("overall")), _mean_cell(plain, VOLTAGES), _mean_cell(plain, HEATS)]
+    cells += [_mean_cell(plain, [key]) for key in KEYS]
     rows = [[*row, cell] for row, cell in zip(table.rows, cells, strict=True)]
     header = [*table.header, "Deterministic network"]
-    return Table(table.caption, header, rows, numeric=range(1, 5), bold=table.bold)
+    return report.Table(table.caption, header, rows, numeric=range(1, 5), bold=table.bold)
 
 
-def scores(runs: Runs) -> Table:
-    """Scores of whole predictive distributions."""
-    lines: dict[str, OfModel] = {
+def scores(runs: Runs) -> report.Table:
+    """Tabulate scores of the predictive distributions."""
+    lines: dict[str, ModelNumber] = {
         "CRPS, mean over outputs [training sd]": attrgetter("crps.overall"),
         "Energy score [training sd]": attrgetter("energy_score"),
         "Joint NLL [nats per row]": attrgetter("joint_nll"),
@@ -161,8 +159,8 @@ def scores(runs: Runs) -> Table:
     return _by_model(runs, "Scores of the predictive distribution of measured values; smaller is better", lines)
 
 
-def coverage(runs: Runs) -> Table:
-    """Coverage of central intervals by output, model and level."""
+def coverage(runs: Runs) -> report.Table:
+    """Tabulate the coverage of central intervals by output, model and level."""
     levels = runs[0].models.bnn.calibration.levels
     rows = [
         [symbol(key), NAMES[model], *(_cell(runs, _coverage_at(model, key, i)) for i in range(len(levels)))]
@@ -170,17 +168,17 @@ def coverage(runs: Runs) -> Table:
         for model in MODELS
     ]
     header = ["Output", "Model", *(f"{100 * level:g} %" for level in levels)]
-    what = "Share of measured values inside central intervals of each nominal level"
-    return Table(_caption(runs, what), header, rows, numeric=range(2, len(header)))
+    title = "Share of measured values inside central intervals of each nominal level"
+    return report.Table(_caption(runs, title), header, rows, numeric=range(2, len(header)))
 
 
-def ledgers(runs: Runs) -> list[Table]:
-    """Where the predictive variance comes from, one table for each model."""
+def ledgers(runs: Runs) -> list[report.Table]:
+    """Tabulate the terms of the predictive variance, one table for each model."""
     return [_ledger(runs, model) for model in MODELS]
 
 
-def noise(runs: Runs) -> Table:
-    """Learned against true observation noise."""
+def noise(runs: Runs) -> report.Table:
+    """Tabulate learned and true observation noise."""
     rows = []
     for key in KEYS:
         true = _cell(runs, lambda run, key=key: run.observation_std.true[key])
@@ -189,43 +187,45 @@ def noise(runs: Runs) -> Table:
         sensor = _cell(runs, lambda run, key=key: run.sensor_std[key])
         rows.append([symbol(key), _unit_of(key), true, *learned, *ratios, sensor])
     header = ["Output", "Unit", "True", *NAMES.values(), *(f"{name} / true" for name in NAMES.values())]
-    what = "Noise of the measurements, as it was added and as each model found it (aleatoric and sensor noise together)"
-    return Table(_caption(runs, what), [*header, "Equipoise, sensor alone"], rows, numeric=range(2, 10))
+    title = (
+        "Noise of the measurements, as it was added and as each model found it (aleatoric and sensor noise together)"
+    )
+    return report.Table(_caption(runs, title), [*header, "Equipoise, sensor alone"], rows, numeric=range(2, 10))
 
 
 # --- The run ----------------------------------------------------------------------------------------------------------
 
 
-def training(runs: Runs) -> Table:
-    """How long each model was trained."""
+def training(runs: Runs) -> report.Table:
+    """Tabulate epochs, time and end of each model's training."""
     lines = {"Epochs": "epochs", "Best epoch": "best_epoch", "Time in epochs [s]": "seconds"}
     table = _by_model(runs, "Training", {line: attrgetter(f"history.{name}") for line, name in lines.items()})
     ended = ["Ended because", *(getattr(runs[0].models, model).history.stopped for model in MODELS)]
-    return Table(table.caption, table.header, [*table.rows, ended], numeric=table.numeric)
+    return report.Table(table.caption, table.header, [*table.rows, ended], numeric=table.numeric)
 
 
-def times(runs: Runs) -> Table:
-    """Seconds by stage."""
+def times(runs: Runs) -> report.Table:
+    """Tabulate the seconds of each stage."""
     rows = [[stage, _cell(runs, lambda run, s=stage: run.seconds.get(s, np.nan))] for stage in runs[0].seconds]
-    return Table(_caption(runs, "Time by stage"), ["Stage", "Seconds"], rows, numeric=(1,))
+    return report.Table(_caption(runs, "Time by stage"), ["Stage", "Seconds"], rows, numeric=(1,))
 
 
-def settings(runs: Runs) -> Table:
-    """Seeds, rows, versions and all settings of the first run."""
+def settings(runs: Runs) -> report.Table:
+    """Tabulate seeds, rows, versions and all settings of the first run."""
     first = runs[0]
     rows = [["seeds", ", ".join(str(run.seed) for run in runs)]]
     rows += [[f"rows for {name}", f"{count:,}"] for name, count in first.rows.model_dump().items()]
     rows += [[f"version of {name}", version] for name, version in first.versions.model_dump().items()]
     rows += [[path, value] for path, value in _leaves(first.config, "")]
     caption = f"Data, versions and settings (of seed {first.seed}, where seeds differ)."
-    return Table(caption, ["Setting", "Value"], rows)
+    return report.Table(caption, ["Setting", "Value"], rows)
 
 
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
 def symbol(key: str) -> str:
-    """An output's or input's symbol as it is written.
+    """Return the symbol of an output or input as it is printed.
 
     Example:
         >>> symbol("eta_p"), symbol("Q_rev")
@@ -234,39 +234,46 @@ def symbol(key: str) -> str:
     return SYMBOLS.get(key, key)
 
 
-def best(runs: Runs, of: OfModel) -> str | None:
-    """The model whose number is smallest beyond noise; None with one seed, or if no model is."""
+def best(runs: Runs, number: ModelNumber) -> str | None:
+    """Find the model whose number is significantly the smallest; return None with one seed, or if there is none."""
     if len(runs) < 2:
         return None
     for model in MODELS:
         others = [other for other in MODELS if other != model]
-        if all(is_below(runs, _difference(of, model, other)) for other in others):
+        if all(is_below(runs, _difference(number, model, other)) for other in others):
             return model
     return None
 
 
-def _difference(of: OfModel, model: str, other: str) -> Of:
-    return lambda run: of(getattr(run.models, model)) - of(getattr(run.models, other))
+def _difference(number: ModelNumber, model: str, other: str) -> Number:
+    return lambda run: number(getattr(run.models, model)) - number(getattr(run.models, other))
 
 
-def _bold(runs: Runs, of: OfModel, column: int, first_row: int) -> list[tuple[int, int]]:
-    """The cell of the best model, in a column with one row for each model."""
-    winner = best(runs, of)
+def _bold(runs: Runs, number: ModelNumber, column: int, first_row: int) -> list[tuple[int, int]]:
+    """List the cell of the best model, in a column with one row for each model."""
+    winner = best(runs, number)
     return [] if winner is None else [(first_row + MODELS.index(winner), column)]
 
 
-def _by_model(runs: Runs, what: str, lines: Mapping[str, OfModel]) -> Table:
-    """A row for each number and a column for each model."""
+def _by_model(runs: Runs, title: str, lines: Mapping[str, ModelNumber]) -> report.Table:
+    """Tabulate numbers by model, with a row for each number and a column for each model."""
     rows, bold = [], []
-    for i, (name, of) in enumerate(lines.items()):
-        rows.append([name, *(_cell(runs, lambda run, m=m, of=of: of(getattr(run.models, m))) for m in MODELS)])
-        winner = best(runs, of)
+    for i, (name, number) in enumerate(lines.items()):
+        rows.append([name, *(_cell(runs, lambda run, m=m, n=number: n(getattr(run.models, m))) for m in MODELS)])
+        winner = best(runs, number)
         bold += [] if winner is None else [(i, 1 + MODELS.index(winner))]
-    return Table(_caption(runs, what), ["", *NAMES.values()], rows, numeric=range(1, 4), bold=bold)
+    return report.Table(_caption(runs, title), ["", *NAMES.values()], rows, numeric=range(1, 4), bold=bold)
 
 
-def _as_printed(runs: Runs, what: str, names: Sequence[str], rated: Sequence[str]) -> Table:
-    """The paper's columns: what it prints, then ours."""
+def _as_printed(runs: Runs, title: str, names: Sequence[str], rated: Sequence[str]) -> report.Table:
+    """Tabulate the paper's numbers, then ours.
+
+    Args:
+        runs: Results of one seed or more.
+        title: Title of the table.
+        names: Keys of `PRINTED`, a column for each.
+        rated: Those of them whose smallest number is printed in bold.
+    """
     columns = {name: PRINTED[name] for name in names}
     rows = [[f"{NAMES[model]}, published", *_printed_cells(columns.values(), model)] for model in ("bnn", "paper")]
     bold = []
@@ -278,7 +285,7 @@ def _as_printed(runs: Runs, what: str, names: Sequence[str], rated: Sequence[str
         cells = [_cell(runs, lambda run, p=p, model=model: p.ours(run, model)) for p in columns.values()]
         rows.append([f"{NAMES[model]}, ours", *cells])
     header = ["Model", *(printed.name for printed in columns.values())]
-    return Table(_caption(runs, what), header, rows, numeric=range(1, len(header)), bold=bold)
+    return report.Table(_caption(runs, title), header, rows, numeric=range(1, len(header)), bold=bold)
 
 
 def _printed_cells(columns: Iterable[Printed], model: str) -> list[str]:
@@ -286,31 +293,34 @@ def _printed_cells(columns: Iterable[Printed], model: str) -> list[str]:
 
 
 def _published_tolerance(balance: str) -> list[str]:
-    """What is printed, and what follows from the printed posterior."""
+    """Return the row of a printed posterior, with the numbers that follow from it."""
     printed = [PRINTED[f"{balance}_{name}"] for name in ("mu_rho", "sigma_rho", "mean_r", "std_r")]
     mu, sigma = (each.value("paper") for each in printed[:2])
     prior = TolerancePrior.paper()
-    taught = kl_from(prior.mean, prior.std, mu, sigma), 1 - (sigma / prior.std) ** 2
-    follows = [*map(number, (*log_normal_moments(mu, sigma), math.exp(0.5 * mu))), "–", *map(number, taught)]
-    return [balance, f"{NAMES['paper']}, published", *_printed_cells(printed, "paper"), *follows, "–", "–"]
+    information = kl_from(prior.mean, prior.std, mu, sigma), 1 - (sigma / prior.std) ** 2
+    moments = (*log_normal_moments(mu, sigma), math.exp(0.5 * mu))
+    derived = [*map(report.number, moments), "–", *map(report.number, information)]
+    return [balance, f"{NAMES['paper']}, published", *_printed_cells(printed, "paper"), *derived, "–", "–"]
 
 
 def _tolerance(runs: Runs, model: str, balance: str) -> list[str]:
     names = ("mu_rho", "sigma_rho", "paper_mean_r", "paper_std_r", "mean_r", "std_r", "tol_std", "mu_rho_relative")
-    of = attrgetter(f"tolerances.{model}.{balance}")
-    numbers = [_cell(runs, lambda run, n=n: getattr(of(run), n)) for n in (*names, "kl", "contraction")]
-    learned: list[Tolerance] = [of(run) for run in runs]
+    tolerance_of = attrgetter(f"tolerances.{model}.{balance}")
+    numbers = [_cell(runs, lambda run, n=n: getattr(tolerance_of(run), n)) for n in (*names, "kl", "contraction")]
+    learned: list[Tolerance] = [tolerance_of(run) for run in runs]
     informed = _counted(["yes" if tolerance.informed else "no" for tolerance in learned])
     return [balance, f"{NAMES[model]}, ours", *numbers, informed, _counted([t.verdict for t in learned])]
 
 
 def _counted(words: Sequence[str]) -> str:
-    """The words of all seeds: once if they agree, else with how often each occurs."""
+    """Join the words of all seeds: once if they agree, else each with its count."""
     kinds = dict.fromkeys(words)
     return words[0] if len(kinds) == 1 else ", ".join(f"{kind} ({words.count(kind)})" for kind in kinds)
 
 
-def _violations(runs: Runs, what: str, columns: Mapping[str, str], published: Sequence[list[str]] = ()) -> Table:
+def _violations(
+    runs: Runs, title: str, columns: Mapping[str, str], published: Sequence[list[str]] = ()
+) -> report.Table:
     pairs = [(part, statistic) for part in columns for statistic in ("mean", "median")]
     rows, bold = list(published), []
     for kind, words in (("violation_of_means", "means"), ("violation_of_draws", "draws of y")):
@@ -320,23 +330,23 @@ def _violations(runs: Runs, what: str, columns: Mapping[str, str], published: Se
             paths = [f"models.{model}.{kind}.{part}.{statistic}" for part, statistic in pairs]
             rows.append([f"{NAMES[model]}, ours", words, *(_cell(runs, attrgetter(path)) for path in paths)])
     header = ["Model", "Of", *(f"{columns[part]}, {statistic}" for part, statistic in pairs)]
-    return Table(_caption(runs, what), header, rows, numeric=range(2, len(header)), bold=bold)
+    return report.Table(_caption(runs, title), header, rows, numeric=range(2, len(header)), bold=bold)
 
 
-def _coverage_at(model: str, key: str, level: int) -> Of:
+def _coverage_at(model: str, key: str, level: int) -> Number:
     return lambda run: getattr(run.models, model).calibration.coverage[key][level]
 
 
-def _observation_std(model: str, key: OutputKey) -> Of:
+def _observation_std(model: str, key: OutputKey) -> Number:
     return lambda run: getattr(run.models, model).observation_std[key]
 
 
-def _noise_ratio(model: str, key: OutputKey) -> Of:
+def _noise_ratio(model: str, key: OutputKey) -> Number:
     learned = _observation_std(model, key)
     return lambda run: learned(run) / run.observation_std.true[key]
 
 
-def _ledger(runs: Runs, model: str) -> Table:
+def _ledger(runs: Runs, model: str) -> report.Table:
     balances = list(runs[0].models.paper.ledger["V"].lost_without)
     rows = []
     for key in KEYS:
@@ -346,34 +356,34 @@ def _ledger(runs: Runs, model: str) -> Table:
     signs = {"Reduction": "−", "Epistemic": "+", "Shift": "+", "Interaction": "+", "Sensor": "+", "Total": "="}
     header = ["Output", "Aleatoric", *(f"{sign}\N{NO-BREAK SPACE}{name}" for name, sign in signs.items())]
     header += ["Before", "Tolerance's share", *(f"Lost without {balance}" for balance in balances)]
-    what = f"Variance of measured values, {NAMES[model]}: averages over test rows, in training variances"
-    return Table(_caption(runs, what), header, rows, numeric=range(1, len(header)))
+    title = f"Variance of measured values, {NAMES[model]}: averages over test rows, in training variances"
+    return report.Table(_caption(runs, title), header, rows, numeric=range(1, len(header)))
 
 
-def _ledger_term(model: str, key: str, name: str) -> Of:
+def _ledger_term(model: str, key: str, name: str) -> Number:
     return lambda run: getattr(getattr(run.models, model).ledger[key], name)
 
 
-def _ledger_loss(model: str, key: str, balance: str) -> Of:
+def _ledger_loss(model: str, key: str, balance: str) -> Number:
     return lambda run: getattr(run.models, model).ledger[key].lost_without.get(balance, np.nan)
 
 
-def _cell(runs: Sequence[Any], of: Callable[[Any], float]) -> str:
-    """A number over seeds."""
-    return shown(over_seeds(runs, of))
+def _cell(runs: Sequence[Any], number: Callable[[Any], float]) -> str:
+    """Format a number over seeds."""
+    return text(over_seeds(runs, number))
 
 
 def _mean_cell(scores: Sequence[Score], keys: Sequence[Any]) -> str:
     return _cell(scores, lambda score: np.mean([score.by_output[key] for key in keys]).item())
 
 
-def _caption(runs: Runs, what: str) -> str:
+def _caption(runs: Runs, title: str) -> str:
     seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds, mean ± standard error"
-    return f"{what}. {seeds}."
+    return f"{title}. {seeds}."
 
 
 def _plain(value: float) -> str:
-    """A bound of a range, without trailing zeros."""
+    """Format a bound of a range, without trailing zeros."""
     return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}").replace("-", "−")
 
 
@@ -386,7 +396,7 @@ def _unit_of(key: str) -> str:
 
 
 def _leaves(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    """Settings by their path, one line each."""
+    """Iterate over the settings by their paths."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{key}.")

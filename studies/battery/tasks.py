@@ -1,4 +1,4 @@
-"""One fit of the study with its evaluation, kept in files: whatever was finished is not done again."""
+"""FitTask: one fit of the study with its evaluation. The results are kept in files, so that it is not repeated."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import math
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from equipoise.data import Standardizer, write_atomically
-from equipoise.network import BayesianMLP, derived_seed
-from equipoise.rivals.cases.battery import KEYS, BatteryData, Settings, load, pybamm_version
-from equipoise.training import Adam, Progress, Task, one_cycle, run_many
-from studies.battery.evaluation import ModelEvaluation, evaluate, output_std
+from equipoise import run_many
+from equipoise.rivals.cases.battery import BatteryData, Settings, load, pybamm_version
+from studies.battery.evaluation import ModelEvaluation, Progress, evaluate
+from studies.battery.files import write_arrays, write_text
 from studies.battery.models import MODELS, estimator
-from studies.battery.results import ModelResults, Score, Tolerances
+from studies.battery.results import ModelResults, Tolerances
 
-FORMAT = 2  # of the kept evaluations; one more when fits or scores change their meaning
-SHARE_OF_FIT = 0.6  # of a task's time
+FORMAT = 2  # of the kept evaluations; to be raised when fits or scores change their meaning
+SHARE_OF_FIT = 0.6  # of the time of a task
 
 
 class Variant(BaseModel):
-    """Which rows a model is trained and tested on.
+    """A selection of the rows that a model is trained and tested on.
 
     Attributes:
-        n_train: Only so many training rows.
-        current, temperature: Leave the discharges with this current or temperature out, and test on them.
+        n_train: Number of training rows; None for all.
+        current, temperature: Current in A or temperature in K of the discharges that are left out of training and
+            tested on; None for the usual test rows.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +45,7 @@ class Variant(BaseModel):
     temperature: float | None = None
 
     def apply(self, data: BatteryData) -> BatteryData:
+        """Select the rows."""
         if self.current is not None or self.temperature is not None:
             data = data.leave_out(self.current, self.temperature)
         if self.n_train is not None and self.n_train < len(data.train):
@@ -53,7 +54,14 @@ class Variant(BaseModel):
 
 
 class Kept(BaseModel):
-    """What is kept of a finished task."""
+    """The content of the JSON file of a finished task; its arrays are in a file beside it.
+
+    Attributes:
+        fingerprint: Hash of everything that the evaluation depends on.
+        results: Scores.
+        tolerances: Learned tolerances; None for a model without balances.
+        seconds: Time of fit and evaluation.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,12 +76,12 @@ class FitTask:
     """Fit and evaluate one model; a picklable task for `run_many`.
 
     Attributes:
-        settings: Of the study.
-        model: One of `MODELS`.
-        seed: Of noise, split, training and draws.
-        folder: Where checkpoints and evaluations are kept.
-        cache: Where simulations are kept.
-        variant: Which rows.
+        settings: Settings of the study.
+        model: A key of `MODELS`.
+        seed: Seed of noise, split, training and draws.
+        folder: Folder in which checkpoints and evaluations are kept.
+        cache: Folder in which simulations are kept.
+        variant: Selection of rows.
     """
 
     settings: Settings
@@ -91,7 +99,7 @@ class FitTask:
         return evaluation
 
     def read(self) -> ModelEvaluation | None:
-        """The kept evaluation; None if there is none that belongs to this task and can be read."""
+        """Read the kept evaluation; return None if there is none that belongs to this task and can be read."""
         try:
             kept = Kept.model_validate_json(self._path(".json").read_text("utf-8"))
             with np.load(io.BytesIO(self._path(".npz").read_bytes()), allow_pickle=False) as file:
@@ -101,13 +109,14 @@ class FitTask:
         return ModelEvaluation(kept.results, kept.tolerances, arrays) if kept.fingerprint == self.fingerprint else None
 
     def seconds(self) -> float:
-        """How long fit and evaluation took; NaN if they are not kept."""
+        """Return the seconds that fit and evaluation took; NaN if they are not kept."""
         try:
             return Kept.model_validate_json(self._path(".json").read_text("utf-8")).seconds
         except (OSError, ValueError):
             return math.nan
 
     def data(self) -> BatteryData:
+        """Load the rows of this task."""
         return self.variant.apply(load(self.settings.data_of(self.seed), self.cache))
 
     def _run(self, progress: Progress) -> tuple[ModelEvaluation, float]:
@@ -116,12 +125,12 @@ class FitTask:
         rows = np.concatenate([data.train, data.validation])
         total = regressor.training.max_epochs if regressor.training else 1
 
-        def told(record: dict) -> None:
+        def show(record: dict) -> None:
             progress(SHARE_OF_FIT * min(1.0, (record["epoch"] + 1) / total))
 
         self.folder.mkdir(parents=True, exist_ok=True)
         held_out = np.arange(len(data.train), len(rows))
-        regressor.fit(data.X.iloc[rows], data.Y.iloc[rows], held_out=held_out, callback=told)
+        regressor.fit(data.X.iloc[rows], data.Y.iloc[rows], held_out=held_out, callback=show)
         evaluation = evaluate(
             regressor,
             data,
@@ -141,106 +150,64 @@ class FitTask:
         return ModelEvaluation(evaluation.results, evaluation.tolerances, arrays), time.perf_counter() - start
 
     def _write(self, evaluation: ModelEvaluation, seconds: float) -> None:
-        """Arrays first: the other file says that all is there."""
-        keep_arrays(self._path(".npz"), evaluation.arrays)
+        """Write the arrays and then the JSON file, whose presence means that both are there."""
+        write_arrays(self._path(".npz"), evaluation.arrays)
         kept = Kept(
             fingerprint=self.fingerprint,
             results=evaluation.results,
             tolerances=evaluation.tolerances,
             seconds=seconds,
         )
-        write_atomically(self._path(".json"), lambda file: file.write(kept.model_dump_json().encode()))
+        write_text(self._path(".json"), kept.model_dump_json())
 
     def _path(self, suffix: str) -> Path:
-        return self.folder / f"{self.model}-{(self._of_fit if suffix == '.ckpt' else self.fingerprint)[:10]}{suffix}"
+        return (
+            self.folder
+            / f"{self.model}-{(self._fit_fingerprint if suffix == '.ckpt' else self.fingerprint)[:10]}{suffix}"
+        )
 
     @property
-    def _of_fit(self) -> str:
-        """What decides the fitted model."""
-        return _digest(
-            _decisive(self.settings), self.model, repr(MODELS[self.model]), self.seed, self.variant.model_dump()
+    def _fit_fingerprint(self) -> str:
+        """Hash of everything that the fitted model depends on."""
+        return digest(
+            decisive_settings(self.settings), self.model, repr(MODELS[self.model]), self.seed, self.variant.model_dump()
         )
 
     @property
     def fingerprint(self) -> str:
-        """What decides the evaluation."""
-        return _digest(self._of_fit, self.settings.n_draws, self.settings.violation_draws)
+        """Hash of everything that the evaluation depends on."""
+        return digest(self._fit_fingerprint, self.settings.n_draws, self.settings.violation_draws)
 
 
-def _decisive(settings: Settings) -> list:
-    """All that decides a fit besides model, seed and rows: settings with the plan's defaults, and versions."""
-    said = settings.model_dump(mode="json", exclude={"n_draws", "violation_draws", "training"})
-    return [FORMAT, said, repr(settings.plan()), torch.__version__, pybamm_version()]
+def decisive_settings(settings: Settings) -> list:
+    """List what a fit depends on besides model, seed and rows: settings with the plan's defaults, and versions."""
+    values = settings.model_dump(mode="json", exclude={"n_draws", "violation_draws", "training"})
+    return [FORMAT, values, repr(settings.plan()), torch.__version__, pybamm_version()]
 
 
-def _digest(*parts: Any) -> str:
+def digest(*parts: Any) -> str:
+    """Compute a hash of values that JSON can represent."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class DeterministicTask:
-    """The same network without any probability, trained on squared error for as many epochs: a scale for accuracy."""
+class KeptTask(Protocol):
+    """A task for `run_many` that keeps its result in files."""
 
-    settings: Settings
-    seed: int
-    folder: Path
-    cache: Path
+    def __call__(self, progress: Progress) -> Any:
+        """Return the result, and keep it if it was not kept."""
 
-    def __call__(self, progress: Progress) -> Score:
-        if (kept := self.read()) is None:
-            kept = self._run(progress)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, lambda file: file.write(kept.model_dump_json().encode()))
-        progress(1.0)
-        return kept
-
-    def read(self) -> Score | None:
-        """The kept score; None if there is none that can be read."""
-        try:
-            return Score.model_validate_json(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
-            return None
-
-    @property
-    def _path(self) -> Path:
-        return self.folder / f"deterministic-{_digest(_decisive(self.settings), self.seed)[:10]}.json"
-
-    def _run(self, progress: Progress) -> Score:
-        data = load(self.settings.data_of(self.seed), self.cache)
-        X, Y, truth = (table.to_numpy() for table in (data.X, data.Y, data.truth))
-        scale = Standardizer.fit(X[data.train], Y[data.train], None)
-        x, y = (torch.as_tensor(values, dtype=torch.float32) for values in (scale.inputs(X), scale.outputs(Y)))
-        network = self._trained(x[data.train], y[data.train], progress)
-        with torch.no_grad():
-            mean = scale.outputs_to_user(network.at_means(x[data.test]).mean.double().numpy())
-        error = ((mean - truth[data.test]) ** 2).mean(0) / output_std(data) ** 2
-        return Score.of(dict(zip(KEYS, error.tolist(), strict=True)))
-
-    def _trained(self, x: torch.Tensor, y: torch.Tensor, progress: Progress) -> BayesianMLP:
-        plan, generator = self.settings.plan(), torch.Generator().manual_seed(derived_seed(self.seed, 5))
-        network = BayesianMLP(
-            x.shape[1], y.shape[1], self.settings.hidden, self.settings.activation, generator=generator
-        )
-        optimizer = Adam([{"params": [network.posterior.loc]}])
-        for epoch in range(plan.max_epochs):
-            batches = torch.randperm(len(x), generator=generator).split(plan.rows_per_step(len(x)))
-            for i, index in enumerate(batches):
-                fraction = (epoch + i / len(batches)) / plan.max_epochs
-                optimizer.param_groups[0]["lr"] = plan.mean_learning_rate * one_cycle(fraction)
-                optimizer.zero_grad()
-                (network.at_means(x[index]).mean - y[index]).square().mean().backward()
-                optimizer.step()
-            progress(0.99 * (epoch + 1) / plan.max_epochs)
-        return network
+    def read(self) -> Any | None:
+        """Read the kept result; return None if there is none."""
 
 
-def finish(tasks: Mapping[str, FitTask | DeterministicTask], workers: int | None, verbose: bool) -> dict[str, Any]:
-    """Results of all tasks by name; those that are kept are read, and only the others run."""
-    kept = {name: found for name, task in tasks.items() if (found := task.read()) is not None}
-    todo: dict[str, Task] = {name: task for name, task in tasks.items() if name not in kept}
-    return kept | run_many(todo, workers, verbose)
+def finish(tasks: Mapping[str, KeptTask], workers: int | None, verbose: bool) -> dict[str, Any]:
+    """Return the results of all tasks by name; kept results are read, and only the other tasks run.
 
-
-def keep_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Write arrays into one compressed file."""
-    write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
+    Args:
+        tasks: Tasks by name.
+        workers: Number of processes; None for one on each core.
+        verbose: Whether to show progress bars.
+    """
+    kept = {name: result for name, task in tasks.items() if (result := task.read()) is not None}
+    unfinished: dict[str, Callable[[Progress], Any]] = {name: task for name, task in tasks.items() if name not in kept}
+    return kept | run_many(unfinished, workers, verbose)

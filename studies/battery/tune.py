@@ -1,6 +1,6 @@
-"""Tuning of the battery study: what the paper leaves open of network and training, chosen for the plain BNN.
+"""Tuning of the battery study: architecture and training, which the paper does not give, chosen for the plain BNN.
 
-It is judged by the validation rows; the test rows are not looked at. What is found serves all models of the study.
+Trials are judged by the validation rows; the test rows are not used. All models of the study share what is chosen.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from equipoise import ConstrainedBNNRegressor
-from equipoise.app.tuning import Choice, Space, TuningError, TuningResult, Uniform, tune
-from equipoise.data import write_atomically
+from equipoise import ConstrainedBNNRegressor, tuning
 from equipoise.rivals.cases.battery import BatteryData, CellConfig, CellError, DataConfig, load
+from studies.battery.files import write_text
 
 FOLDER = Path("runs/battery/tune")
-FAILURES = (CellError, ImportError, OSError, TuningError, ValueError)
+FAILURES = (CellError, ImportError, OSError, tuning.TuningError, ValueError)
 
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """What is tuned, on which data.
+    """The configuration of a search.
 
     Attributes:
         data: The discharges and their noise.
-        space: What is varied.
-        first: Values that are tried before others.
-        max_epochs: Of every trial.
+        space: Parameters to search, with their ranges.
+        first: Values of the first trial.
+        max_epochs: Number of epochs of every trial.
     """
 
     data: DataConfig
-    space: Space
+    space: tuning.Space
     first: Mapping[str, Any]
     max_epochs: int
 
@@ -44,11 +43,11 @@ class TuneConfig:
 FULL = TuneConfig(
     data=DataConfig(seed=1),
     space={
-        "hidden": Choice([(64, 64), (32, 32, 32), (48, 48, 48), (64, 64, 64)]),
-        "mean_learning_rate": Uniform(5e-3, 3e-2, log=True),
-        "learning_rate": Uniform(1e-3, 1e-2, log=True),
-        "std_rate": Choice([1.0, 3.0, 10.0]),
-        "kl_warmup": Choice([0.1, 0.2, 0.4]),
+        "hidden": tuning.Choice([(64, 64), (32, 32, 32), (48, 48, 48), (64, 64, 64)]),
+        "mean_learning_rate": tuning.Uniform(5e-3, 3e-2, log=True),
+        "learning_rate": tuning.Uniform(1e-3, 1e-2, log=True),
+        "std_rate": tuning.Choice([1.0, 3.0, 10.0]),
+        "kl_warmup": tuning.Choice([0.1, 0.2, 0.4]),
     },
     first={
         "hidden": (48, 48, 48),
@@ -61,7 +60,7 @@ FULL = TuneConfig(
 )
 SMALL = TuneConfig(
     data=DataConfig(cell=CellConfig(currents=(1.0, 3.0), temperatures=(273, 313), soc_points=40), seed=1),
-    space={**FULL.space, "hidden": Choice([(8,), (16,)])},
+    space={**FULL.space, "hidden": tuning.Choice([(8,), (16,)])},
     first={"hidden": (16,)},
     max_epochs=20,
 )
@@ -75,22 +74,23 @@ def main(
     cache: Path | None = None,
     config: TuneConfig = FULL,
     verbose: bool = True,
-) -> TuningResult:
-    """Tune, or continue to; write `trials.csv` and `best.json` beside the journal, and print the best trials.
+) -> tuning.TuningResult:
+    """Run or continue a search; write `trials.csv` and `best.json` beside the journal, and print the best trials.
 
     Args:
-        folder: Where the journal and the results are kept.
-        n_trials: Finished trials, those of earlier starts included, at which the study ends.
-        timeout: Seconds after which this start ends, None for no limit.
-        cache: Folder of simulated discharges, None for `cache` in `folder`.
-        config: What is tuned.
-        verbose: Show progress bars.
+        folder: Folder for the journal and the results.
+        n_trials: Number of finished trials, those of earlier starts included, at which the search ends.
+        timeout: Seconds after which this start ends; None for no limit.
+        cache: Folder of simulated discharges; None for `cache` in `folder`.
+        config: The configuration of the search.
+        verbose: Whether to show progress bars.
+    Returns: All trials and the best parameters.
     """
     folder = Path(folder)
     data = load(config.data, cache=folder / "cache" if cache is None else Path(cache), progress=verbose)
     X, Y, held_out = _rows(data)
     bnn = ConstrainedBNNRegressor(None, sensor_std=None, max_epochs=config.max_epochs, random_state=0)
-    result = tune(
+    result = tuning.tune(
         bnn,
         X,
         Y,
@@ -108,12 +108,12 @@ def main(
 
 
 def _rows(data: BatteryData) -> tuple[Any, Any, np.ndarray]:
-    """Rows for training, then those for validation, and the positions of the latter."""
+    """Select rows for training, then those for validation, and return the positions of the latter too."""
     rows = np.concatenate([data.train, data.validation])
     return data.X.iloc[rows], data.Y.iloc[rows], np.arange(len(data.train), len(rows))
 
 
-def _write(folder: Path, result: TuningResult, config: TuneConfig) -> None:
+def _write(folder: Path, result: tuning.TuningResult, config: TuneConfig) -> None:
     best = {
         "parameters": result.parameters | {"max_epochs": config.max_epochs},
         "value": result.value,
@@ -121,15 +121,11 @@ def _write(folder: Path, result: TuningResult, config: TuneConfig) -> None:
         "seconds": round(result.seconds, 1),
         "data": config.data.model_dump(mode="json"),
     }
-    _write_text(folder / "trials.csv", result.trials.to_csv())
-    _write_text(folder / "best.json", json.dumps(best, indent=2) + "\n")
+    write_text(folder / "trials.csv", result.trials.to_csv())
+    write_text(folder / "best.json", json.dumps(best, indent=2) + "\n")
 
 
-def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
-def _summary(folder: Path, result: TuningResult) -> str:
+def _summary(folder: Path, result: tuning.TuningResult) -> str:
     states = result.trials["state"].value_counts()
     counts = ", ".join(f"{states.get(state, 0)} {state}" for state in ("complete", "pruned", "failed"))
     table = result.trials.drop(columns="reason").head(10).to_string(float_format=lambda number: f"{number:.4g}")
@@ -157,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The command line; the exit status."""
+    """Run the command line and return its exit status."""
     options = _parser().parse_args(arguments)
     timeout = None if options.minutes is None else 60 * options.minutes
     config = SMALL if options.small else FULL

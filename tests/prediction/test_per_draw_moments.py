@@ -12,7 +12,7 @@ from equipoise.network.model import ConstrainedBNN, PosteriorDraws
 from equipoise.prediction.ledger import LedgerAccumulator
 from equipoise.prediction.per_draw_moments import ACCOUNT, MOMENTS, DisjointTerms, account_of, lost_of, moments_of
 from equipoise.prediction.weight_draws import Drawn, DrawnNetwork
-from equipoise.rivals.methods.imposing import ImposedBNN
+from equipoise.rivals.methods.imposed_network import ImposedBNN
 
 LEARNED = {"loc": [-1.0, -4.0], "std": [0.7, 0.4]}
 
@@ -139,7 +139,7 @@ def test_coupled_balances_have_no_closed_form():
 
 
 def test_a_model_that_conditions_in_its_own_way_has_no_closed_form():
-    assert DisjointTerms.of(ImposedBNN(model(), meet=lambda conditioned: conditioned), sensors=False) is None
+    assert DisjointTerms.of(ImposedBNN(model(), impose=lambda conditioned: conditioned), sensors=False) is None
     assert DisjointTerms.of(ImposedBNN(model()), sensors=False) is not None
 
 

@@ -1,4 +1,4 @@
-"""Rivals: other methods behind the estimator's face, cases to compare on, and the comparison itself.
+"""Rivals: other methods as estimators, cases to compare them on, and the comparison itself.
 
 In: names of methods and cases, or a job file. Out: a fitted `MethodRegressor`, or a `Comparison` with its page.
 

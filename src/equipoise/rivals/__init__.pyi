@@ -1,5 +1,5 @@
 from .cases.case import Case as Case, CaseError as CaseError
-from .comparison.running import Comparison as Comparison, as_case as as_case, compare as compare
+from .comparison.comparison import Comparison as Comparison, as_case as as_case, compare as compare
 from .comparison.summary import ScoreCell as ScoreCell
 from .methods.catalogue import (
     IMPOSITIONS as IMPOSITIONS,

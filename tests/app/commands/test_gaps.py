@@ -14,7 +14,7 @@ from equipoise.app.job import Job
 from equipoise.app.report.scores import Outlier, Outliers
 from equipoise.app.tables import read
 from equipoise.artifact import model_file as artifact
-from equipoise.rivals.comparison.running import as_case
+from equipoise.rivals.comparison.comparison import as_case
 
 GAPS = {3: "SOC", 70: "Current [A]", 71: "Lead [V]", 149: "SOC"}
 SKIPPING = f"skip_incomplete = true\n{FULL_JOB}"

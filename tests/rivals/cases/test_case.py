@@ -26,7 +26,7 @@ def table(n=20):
 
 
 def case(rows=None, n_fit=None, text=JOB):
-    return Case.of_job(Job.parse(text), SameTable(table() if rows is None else rows), "flows", "flows", n_fit)
+    return Case.from_job(Job.parse(text), SameTable(table() if rows is None else rows), "flows", "flows", n_fit)
 
 
 def test_every_row_is_either_fitted_or_tested():

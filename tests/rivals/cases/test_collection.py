@@ -6,10 +6,10 @@ import pytest
 
 from equipoise.app.job import Job
 from equipoise.rivals.cases.case import CaseError
-from equipoise.rivals.cases.collection import MADE, battery_case, named_case, names, write_case
+from equipoise.rivals.cases.collection import SYNTHETIC, battery_case, named_case, names, write_case
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", SYNTHETIC)
 def test_true_values_obey_the_balances_but_those_that_are_biased(name):
     case = named_case(name)
     split = case.split(0)
@@ -20,7 +20,7 @@ def test_true_values_obey_the_balances_but_those_that_are_biased(name):
 
 def test_there_are_exact_noisy_biased_wide_and_small_ones():
     facts = {}
-    for name in MADE:
+    for name in SYNTHETIC:
         case = named_case(name)
         split, constraint = case.split(0), case.constraint
         exact = np.abs(constraint.residual(split.fit.X, split.fit.Y)).max() < 1e-9
@@ -31,13 +31,13 @@ def test_there_are_exact_noisy_biased_wide_and_small_ones():
     assert facts["few"][3] <= 200
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", SYNTHETIC)
 def test_a_written_case_is_a_job_with_its_table(name, tmp_path):
     path = write_case(name, tmp_path / "examples")
     job = Job.load(path)
     table, truth = pd.read_csv(job.data), pd.read_csv(path.with_name(f"{name}-truth.csv"))
     job.check_header(list(table.columns))
-    assert len(table) == (MADE[name].n_fit or len(MADE[name].make(0).X)) == len(truth)
+    assert len(table) == (SYNTHETIC[name].n_fit or len(SYNTHETIC[name].make(0).X)) == len(truth)
     assert sorted(file.name for file in path.parent.iterdir()) == [f"{name}-truth.csv", f"{name}.csv", f"{name}.toml"]
 
 
@@ -57,4 +57,4 @@ def test_the_battery_case_has_the_studys_rows(monkeypatch):
 def test_an_unknown_case_is_refused_with_the_nearest_name():
     with pytest.raises(CaseError, match=r"got .flush.\. Did you mean .flash."):
         named_case("flush")
-    assert names() == [*MADE, "battery"]
+    assert names() == [*SYNTHETIC, "battery"]

@@ -3,8 +3,8 @@
 import math
 
 from equipoise.rivals.comparison.__main__ import write_page
+from equipoise.rivals.comparison.comparison import CaseFacts, Comparison
 from equipoise.rivals.comparison.document import page
-from equipoise.rivals.comparison.running import CaseFacts, Comparison
 from equipoise.rivals.comparison.summary import summarise
 from equipoise.rivals.comparison.trial import TrialResult
 
@@ -45,7 +45,7 @@ def test_the_table_marks_the_best_and_leaves_out_scores_that_nobody_has():
     assert "| method | RMSE |" in text
 
 
-def test_failures_and_prices_are_told():
+def test_failures_and_times_of_steps_are_listed():
     failed = TrialResult(case="line", method="laplace+none", seed=0, failure="no solver")
     qp = {"qp": 0.08, "closed form": 0.004}
     priced = TrialResult(case="line", method="deterministic+qp", seed=0, scores={"rmse": 1.0}, step_seconds=qp)

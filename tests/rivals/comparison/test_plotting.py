@@ -5,8 +5,8 @@ import re
 import xml.etree.ElementTree as ET
 
 from equipoise.app.report.charts import ORANGE
+from equipoise.rivals.comparison.comparison import Comparison
 from equipoise.rivals.comparison.plotting import figure
-from equipoise.rivals.comparison.running import Comparison
 from equipoise.rivals.comparison.summary import summarise
 from equipoise.rivals.comparison.trial import TrialResult
 

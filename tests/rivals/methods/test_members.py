@@ -7,10 +7,10 @@ from equipoise.network.mlp import BayesianMLP
 from equipoise.rivals.methods.members import (
     Dropout,
     Members,
+    dropout_masks,
     evaluate_members,
-    head_mask,
-    masks,
     member_rmse,
+    spread_mask,
     starting_weights,
 )
 
@@ -65,7 +65,7 @@ def test_dropout_as_a_weight_vector_is_dropout_of_hidden_units():
 
 
 def test_dropout_leaves_units_out_as_often_as_it_says_and_keeps_the_mean():
-    keep = masks(network((200, 100)), (400,), 0.25, torch.Generator().manual_seed(0))
+    keep = dropout_masks(network((200, 100)), (400,), 0.25, torch.Generator().manual_seed(0))
     values = torch.cat([part.flatten() for part in keep])
     share = float((values == 0).double().mean())
     assert abs(share - 0.25) < 5 * np.sqrt(0.25 * 0.75 / values.numel())
@@ -90,7 +90,7 @@ def test_the_heads_of_noise_are_what_is_left_when_means_are_held():
     net = network()
     net.posterior.loc.grad = torch.ones_like(net.posterior.loc)
     net.hold_means()
-    assert torch.equal(head_mask(net), net.posterior.loc.grad)
+    assert torch.equal(spread_mask(net), net.posterior.loc.grad)
 
 
 def test_errors_are_averaged_over_what_was_measured():

@@ -11,7 +11,7 @@ from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.network.likelihood import joint
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
-from equipoise.rivals.methods.imposing import ImposedBNN
+from equipoise.rivals.methods.imposed_network import ImposedBNN
 from equipoise.rivals.methods.members import Members
 from equipoise.rivals.methods.posthoc import set_scalar_tolerance
 

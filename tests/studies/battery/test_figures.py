@@ -11,6 +11,7 @@ import pytest
 from handmade_arrays import made_up_arrays
 from handmade_results import DRAWS, example
 
+from equipoise import report
 from equipoise.rivals.cases.battery import KEYS
 from studies.battery import figures
 from studies.battery.results import MODELS
@@ -75,7 +76,7 @@ def test_a_figure_is_small_valid_svg_with_real_text_and_nothing_of_its_time(name
 @pytest.mark.parametrize("name", DRAW)
 def test_axes_take_the_colour_of_the_text_around_them(name):
     assert "currentColor" in figure_named(name).svg
-    assert figure_named(name).svg.count(figures.INK) == 1  # for a drawing that stands alone
+    assert figure_named(name).svg.count(report.INK) == 1  # for a drawing that stands alone
     assert "#000000" not in figure_named(name).svg
 
 
@@ -135,9 +136,9 @@ def test_alt_texts_say_where_densities_peak():
 
 def test_discharges_are_taken_from_low_to_high_and_their_rows_by_state_of_charge():
     x = arrays()["equipoise"]["x_test"]
-    chosen = dict(figures.some_discharges(x[np.random.default_rng(0).permutation(len(x))]))
+    chosen = dict(figures.selected_discharges(x[np.random.default_rng(0).permutation(len(x))]))
     assert list(chosen) == ["0.5 A, 273 K", "2 A, 298 K", "3 A, 318 K"]
-    for name, rows in figures.some_discharges(x):
+    for name, rows in figures.selected_discharges(x):
         assert len(rows) == 100
         assert {(f"{i:g} A, {t:g} K") for i, _, t in x[rows]} == {name}
         assert np.all(np.diff(x[rows, 1]) > 0)
@@ -145,7 +146,7 @@ def test_discharges_are_taken_from_low_to_high_and_their_rows_by_state_of_charge
 
 def test_a_single_discharge_with_many_rows_is_thinned():
     x = np.column_stack([np.ones(700), np.linspace(0.9, 0.1, 700), np.full(700, 298.0)])
-    ((name, rows),) = figures.some_discharges(x)
+    ((name, rows),) = figures.selected_discharges(x)
     assert name == "1 A, 298 K"
     assert len(rows) <= figures.MOST_POINTS
     assert np.ptp(x[rows, 1]) > 0.79
@@ -154,8 +155,8 @@ def test_a_single_discharge_with_many_rows_is_thinned():
 def test_shares_of_the_ledger_add_up_to_its_total():
     for model, key in product(MODELS, KEYS):
         terms = getattr(example().models, model).ledger[key]
-        added = sum(max(getattr(terms, name), 0) for name, (sign, _) in figures.TERMS.items() if sign > 0)
-        shares = sum(figures._share(ONE, model, key, name) for name in figures.TERMS)
+        added = sum(max(getattr(terms, name), 0) for name, (sign, _) in report.TERMS.items() if sign > 0)
+        shares = sum(figures._share(ONE, model, key, name) for name in report.TERMS)
         assert shares == pytest.approx(terms.total / added)
 
 

@@ -7,9 +7,9 @@ import pytest
 from handmade_arrays import made_up_arrays
 from handmade_results import example
 
-from studies.battery import figures
+from equipoise import report
 from studies.battery.claims import CLAIMS
-from studies.battery.presentation import answer, present, report
+from studies.battery.presentation import answer, make_page, present
 from studies.battery.results import MODELS, Results, ResultsError, write
 
 pytestmark = pytest.mark.xdist_group("presentation")  # one worker has what its tests share
@@ -53,7 +53,7 @@ def one_seed(tmp_path_factory, arrays):
 @pytest.fixture
 def three_seeds(tmp_path, monkeypatch):
     """A folder with the results of three seeds and no arrays, presented with empty drawings, which take no time."""
-    monkeypatch.setattr(figures, "_svg", lambda name, height, draw: f'<svg id="{name}" />')
+    monkeypatch.setattr(report, "svg", lambda name, height, draw: f'<svg id="{name}" />')
     for seed in (10, 2, 0):
         (tmp_path / f"seed-{seed}").mkdir()
         write(example(seed), tmp_path / f"seed-{seed}" / "results.json")
@@ -128,9 +128,9 @@ def test_a_figure_without_its_arrays_is_left_out_with_a_sentence(three_seeds):
 
 
 def test_only_what_is_missing_is_named(arrays, monkeypatch):
-    monkeypatch.setattr(figures, "_svg", lambda name, height, draw: f'<svg id="{name}" />')
+    monkeypatch.setattr(report, "svg", lambda name, height, draw: f'<svg id="{name}" />')
     some = {model: {name: value for name, value in arrays[model].items() if name != "y_test"} for model in MODELS}
-    page, drawings = report([example()], some)
+    page, drawings = make_page([example()], some)
     notes = [note for section in page.sections for note in section.notes if "left out" in note]
     assert notes == ["A figure is left out here, since these arrays are not beside the results: y_test (equipoise)."]
     assert set(drawings) == (DRAWN_FROM_ARRAYS | DRAWN_FROM_RESULTS) - {"curves-V", "curves-Q_rev"}

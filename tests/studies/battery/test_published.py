@@ -5,10 +5,11 @@ from functools import reduce
 from operator import getitem
 
 import pytest
+import scipy.stats
 import torch
 from handmade_results import example
 
-from studies.battery.published import PRINTED, TABLES, kl_from
+from studies.battery.published import PRINTED, TABLES, kl_from, log_normal_moments
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -44,3 +45,9 @@ def test_kl_is_that_of_torch():
     prior, learned = torch.distributions.Normal(-6.0, 3.0), torch.distributions.Normal(-17.1, 0.6)
     expected = torch.distributions.kl_divergence(learned, prior).item()
     assert kl_from(-6.0, 3.0, -17.1, 0.6) == pytest.approx(expected, rel=1e-6)
+
+
+def test_log_normal_moments_are_those_of_scipy():
+    mean, std = log_normal_moments(-2.0, 0.7)
+    expected = scipy.stats.lognorm(s=0.7, scale=math.exp(-2.0))
+    assert (mean, std) == pytest.approx((expected.mean(), expected.std()), rel=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from handmade_results import example
 
-from studies.battery.seeds import is_below, over_seeds, seeds_in_words, shown
+from studies.battery.seeds import is_below, over_seeds, seeds_in_words, text
 
 
 def test_a_number_over_seeds_has_mean_and_standard_error():
@@ -26,7 +26,7 @@ def test_beyond_noise_means_outside_students_confidence_interval():
 
 def test_a_single_seed_has_no_error_and_decides_by_itself():
     runs = [example()]
-    assert shown(over_seeds(runs, lambda run: 0.25)) == "0.250"
+    assert text(over_seeds(runs, lambda run: 0.25)) == "0.250"
     assert seeds_in_words(runs) == "1 seed"
     assert is_below(runs, lambda run: -1e-9)
     assert not is_below(runs, lambda run: 0.0)

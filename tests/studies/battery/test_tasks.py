@@ -7,7 +7,7 @@ import pytest
 
 from equipoise.rivals.cases.battery.settings import Settings
 from studies.battery import tasks
-from studies.battery.tasks import DeterministicTask, FitTask, Variant, finish
+from studies.battery.tasks import FitTask, Variant
 
 pytestmark = pytest.mark.usefixtures("long_training")
 
@@ -90,11 +90,3 @@ def test_variants_choose_rows():
     assert Variant(n_train=10**6).apply(data) is data
     left = Variant(current=1.0).apply(data)
     assert set(left.X.iloc[left.test]["I [A]"]) == {1.0}
-
-
-def test_the_deterministic_network_is_scored_against_the_truth_and_kept(folder):
-    task = DeterministicTask(settings(), 1, folder / "fits", folder / "cache")
-    score = task(silent)
-    assert task.read() == score
-    assert 0 < score.overall < 1  # better than predicting the mean
-    assert finish({"det": task}, 1, False) == {"det": score}

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from equipoise.app.tuning import configured
+from equipoise import tuning
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.rivals.cases.battery.data import load
 from studies.battery import tune as tune_module
@@ -65,7 +65,7 @@ def test_the_plain_network_is_judged_by_the_validation_rows_and_sees_no_test_row
 def test_the_first_trial_of_the_full_study_is_in_its_space_and_fits_the_estimator():
     assert set(FULL.first) == set(FULL.space)
     assert all(value in FULL.space[name] for name, value in FULL.first.items())
-    model = configured(ConstrainedBNNRegressor(max_epochs=FULL.max_epochs), FULL.first)
+    model = tuning.configured(ConstrainedBNNRegressor(max_epochs=FULL.max_epochs), FULL.first)
     assert (model.hidden, model.max_epochs, model.training.mean_learning_rate) == ((48, 48, 48), 600, 2e-2)
 
 
@@ -82,7 +82,7 @@ def test_ctrl_c_says_that_nothing_is_lost(cache, tmp_path, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tune_module, "tune", interrupted)
+    monkeypatch.setattr(tuning, "tune", interrupted)
     assert run(["--small", "--folder", str(tmp_path), "--cache", str(cache)]) == 130
     assert "start again to continue" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Case: a table with its balances, how it is split for a seed, and the options that every method is given."""
+"""Case: balances, a table and its split for each seed, and the options that all compared methods share."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from equipoise.errors import EquipoiseError
 if TYPE_CHECKING:
     from equipoise.app.job import Job
 
-Rows = NDArray[np.intp]
+Positions = NDArray[np.intp]
 TEST_SHARE = 0.2
 
 
 class CaseError(EquipoiseError, ValueError):
-    """A case that does not exist, or that cannot be compared on."""
+    """A case that does not exist, or that methods cannot be compared on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,35 +32,35 @@ class Table:
     Args:
         X: Inputs, then known columns.
         Y: Measured outputs.
-        truth: Outputs without noise, where they are known.
+        truth: Outputs without noise; None where they are not known.
     """
 
     X: pd.DataFrame
     Y: pd.DataFrame
     truth: pd.DataFrame | None = None
 
-    def take(self, rows: Rows) -> Table:
-        """Some of the rows, numbered anew."""
+    def take(self, rows: Positions) -> Table:
+        """Select rows by their positions, and number them anew."""
         parts = (None if part is None else part.iloc[rows].reset_index(drop=True) for part in vars(self).values())
         return Table(*parts)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What is fitted to, what decides when to stop, and what is tested on.
+    """Rows for fitting and rows for testing.
 
     Args:
-        fit: Rows that methods get.
-        held_out: Positions among them of those that decide when to stop.
-        test: Rows that no method sees.
+        fit: Rows that methods are fitted to.
+        held_out: Positions of those among them that decide when to stop.
+        test: Rows that no method sees before it is scored.
     """
 
     fit: Table
-    held_out: Rows
+    held_out: Positions
     test: Table
 
     def digest(self) -> str:
-        """Changes with every number in it."""
+        """Return a hash of all numbers of the split."""
         joined = hashlib.sha256(self.held_out.tobytes())
         for table in (self.fit, self.test):
             for part in (table.X, table.Y, table.truth):
@@ -70,14 +70,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Case:
-    """Something to compare methods on.
+    """A problem to compare methods on.
 
     Args:
-        name: Short, for files and tables.
-        title: One sentence.
-        constraint: The balances that all methods are told of.
-        options: Arguments of the estimator that all methods share.
-        split: The rows for a seed: the same for all methods, so that seeds are paired.
+        name: Short name, for files and tables.
+        title: Description in one sentence.
+        constraint: The balances that all methods get.
+        options: Arguments of `MethodRegressor` that all methods share.
+        split: Returns the rows for a seed. They are the same for all methods, so that differences are paired by seed.
     """
 
     name: str
@@ -87,29 +87,32 @@ class Case:
     split: Callable[[int], Split]
 
     @classmethod
-    def of_job(cls, job: Job, rows: Callable[[int], Table], name: str, title: str, n_fit: int | None = None) -> Case:
-        """From a job file.
+    def from_job(cls, job: Job, rows: Callable[[int], Table], name: str, title: str, n_fit: int | None = None) -> Case:
+        """Make a case from a job file.
 
         Args:
-            job: Its balances and options; its `validation_fraction` of the rows that are not tested on is held out.
-            rows: The table for a seed.
-            name, title: Of the case.
-            n_fit: How many rows are fitted to; by default all but a fifth.
+            job: Gives balances and options; its `validation_fraction` of the rows to fit is held out.
+            rows: Returns the table for a seed.
+            name, title: Name and description of the case.
+            n_fit: Number of rows to fit; by default all but a fifth.
+        Raises: CaseError, if the job has no balances.
         """
         constraint = job.constraint()
         if constraint is None:
             raise CaseError(f"A comparison must have balances, but got none in '{name}'. Add a section [balances].")
         options = {k: v for k, v in job.estimator().get_params().items() if k in SHARED}
         fraction = job.model.validation_fraction
-        return cls(name, title, constraint, options, _SplitOf(rows, fraction, n_fit))
+        return cls(name, title, constraint, options, _RandomSplit(rows, fraction, n_fit))
 
 
-# What all methods have in common; balances, likelihood and seed are set for each.
+# Options of a job that all methods share; balances, likelihood and seed are set for each method.
 SHARED = ("hidden", "activation", "prior_std", "n_draws", "training", "sensor_std", "tolerance", "offset", "device")
 
 
 @dataclass(frozen=True)
-class _SplitOf:
+class _RandomSplit:
+    """A random split for each seed; a picklable function."""
+
     rows: Callable[[int], Table]
     fraction: float
     n_fit: int | None
@@ -130,7 +133,11 @@ class _SplitOf:
 
 @dataclass(frozen=True)
 class SameTable:
-    """The same rows whatever the seed: only their split differs."""
+    """A function that returns the same table for every seed, so that only its split differs.
+
+    Args:
+        table: The table.
+    """
 
     table: Table
 

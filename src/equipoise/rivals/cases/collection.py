@@ -1,4 +1,4 @@
-"""The cases by name: made by seeded code, each with its job file, so that they double as examples."""
+"""The cases by name. Synthetic ones have job files, so that they double as examples."""
 
 from __future__ import annotations
 
@@ -28,8 +28,14 @@ FEW_ROWS, FEW_TESTED = 160, 400
 
 
 @dataclass(frozen=True)
-class Made:
-    """A table made by code, in one sentence, and how many of its rows are fitted to if not all but a fifth."""
+class Synthetic:
+    """A synthetic case.
+
+    Args:
+        title: Description in one sentence.
+        make: Returns the table for a seed.
+        n_fit: Number of rows to fit; None for all but a fifth.
+    """
 
     title: str
     make: Callable[[int], Table]
@@ -40,42 +46,49 @@ def _few(seed: int) -> Table:
     return make_flash(seed + 1000, FEW_ROWS + FEW_TESTED)
 
 
-MADE: Mapping[str, Made] = {
-    "tank": Made("stirred tank: exact balances with an input-dependent right-hand side, no noise", make_tank),
-    "flash": Made("flash: five exact balances, every meter noisy, the truth known", make_flash),
-    "biased": Made("heat exchanger that loses heat under a balance that says it does not", make_exchanger),
-    "hierarchy": Made("demand of a town: 69 meters, 21 sums of sums", make_hierarchy),
-    "few": Made("the flash with 160 rows", _few, FEW_ROWS),
+SYNTHETIC: Mapping[str, Synthetic] = {
+    "tank": Synthetic("stirred tank: exact balances with an input-dependent right-hand side, no noise", make_tank),
+    "flash": Synthetic("flash: five exact balances, every meter noisy, the truth known", make_flash),
+    "biased": Synthetic("heat exchanger that loses heat under a balance that says it does not", make_exchanger),
+    "hierarchy": Synthetic("demand of a town: 69 meters, 21 sums of sums", make_hierarchy),
+    "few": Synthetic("the flash with 160 rows", _few, FEW_ROWS),
 }
 
 
 def named_case(name: str, cache: Path | None = None) -> Case:
-    """One of the cases: those of `MADE`, or the paper's battery.
+    """Return one of the cases that come with the package.
 
     Args:
         name: "tank", "flash", "biased", "hierarchy", "few" or "battery".
-        cache: Folder that keeps the battery's simulations.
+        cache: Folder that keeps simulations of the battery; None to keep nothing.
+    Raises: CaseError, if there is no case of this name.
     """
     if name == BATTERY:
         return battery_case(cache)
-    if name not in MADE:
+    if name not in SYNTHETIC:
         raise CaseError(f"A case must be one of those that exist, but got {name!r}. {did_you_mean(name, names())}")
-    made = MADE[name]
-    return Case.of_job(Job.parse(job_text(name), f"{name}.toml"), made.make, name, made.title, made.n_fit)
+    case = SYNTHETIC[name]
+    return Case.from_job(Job.parse(job_text(name), f"{name}.toml"), case.make, name, case.title, case.n_fit)
 
 
 def names() -> list[str]:
-    """All cases."""
-    return [*MADE, BATTERY]
+    """List the names of all cases."""
+    return [*SYNTHETIC, BATTERY]
 
 
 def job_text(name: str) -> str:
-    """The job file of a made case."""
+    """Read the job file of a synthetic case."""
     return resources.files("equipoise.rivals.cases").joinpath("jobs", f"{name}.toml").read_text("utf-8")
 
 
 def write_case(name: str, folder: Path, seed: int = 0) -> Path:
-    """Write a made case's table, true values and job file into a folder, ready for every command; the job's path.
+    """Write table, true values and job file of a synthetic case into a folder, for use with the command line.
+
+    Args:
+        name: One of the cases but "battery".
+        folder: Folder to write to; it is made if it does not exist.
+        seed: Seed of the table.
+    Returns: The path of the job file.
 
     Example:
         >>> import tempfile
@@ -83,9 +96,9 @@ def write_case(name: str, folder: Path, seed: int = 0) -> Path:
         ...     Job.load(write_case("few", Path(folder))).constraint().n_balances
         5
     """
-    made = MADE[name]
-    table = made.make(seed)
-    rows = slice(0, made.n_fit)
+    case = SYNTHETIC[name]
+    table = case.make(seed)
+    rows = slice(0, case.n_fit)
     folder.mkdir(parents=True, exist_ok=True)
     for stem, outputs in ((name, table.Y), (f"{name}-truth", table.truth)):
         columns = [part.iloc[rows] for part in (table.X, outputs) if part is not None]
@@ -96,7 +109,12 @@ def write_case(name: str, folder: Path, seed: int = 0) -> Path:
 
 
 def battery_case(cache: Path | None = None, size: str = "full") -> Case:
-    """The paper's battery with the study's settings."""
+    """Return the case of the paper's battery cell, with the settings of the study.
+
+    Args:
+        cache: Folder that keeps simulations; None to keep nothing.
+        size: "full" or "small".
+    """
     from equipoise.rivals.cases.battery.data import balances
     from equipoise.rivals.cases.battery.settings import OURS, Settings
 

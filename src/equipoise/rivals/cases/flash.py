@@ -4,7 +4,7 @@ With `K_i = p_i(T) / P` and a share `β` of the feed leaving as vapour, Rachford
 
     Σ_i z_i (K_i − 1) / (1 + β (K_i − 1)) = 0
 
-Flows in and out are true to their balances; every meter adds its own noise.
+The true flows obey the balances; every meter adds its own noise.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 def make_flash(seed: int, n: int = 1500) -> Table:
-    """`n` operating points, measured."""
+    """Simulate `n` operating points and their measurements."""
     rng = np.random.default_rng([seed, 20])
     temperature, pressure = rng.uniform(96, 116, n), rng.uniform(80, 105, n)  # °C, kPa
     feed = rng.uniform(10, 50, (n, 3))  # kmol/h
@@ -37,7 +37,15 @@ def make_flash(seed: int, n: int = 1500) -> Table:
 
 
 def vapour_shares(temperature: Array, pressure: Array, feed: Array) -> Array:
-    """Share of each component's feed that leaves as vapour, shape `(n, 3)`; 0 below the bubble point, 1 above dew."""
+    """Share each component's feed between vapour and liquid.
+
+    Args:
+        temperature: In °C, shape `(n,)`.
+        pressure: In kPa, shape `(n,)`.
+        feed: Flows of the components in kmol/h, shape `(n, 3)`.
+    Returns: Share of each component that leaves as vapour, shape `(n, 3)`; 0 below the bubble point, 1 above the dew
+        point.
+    """
     K = np.stack([vapour_pressure(c, temperature) / pressure for c in range(3)], axis=1)
     z = feed / feed.sum(1, keepdims=True)
     low, high = np.zeros(len(z)), np.ones(len(z))
@@ -50,6 +58,6 @@ def vapour_shares(temperature: Array, pressure: Array, feed: Array) -> Array:
 
 
 def vapour_pressure(component: int, temperature: Array) -> Array:
-    """Antoine's equation, in kPa for °C."""
+    """Compute the vapour pressure in kPa at a temperature in °C by Antoine's equation."""
     a, b, c = ANTOINE[component]
     return KPA_PER_MMHG * 10 ** (a - b / (temperature + c))

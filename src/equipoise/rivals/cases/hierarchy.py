@@ -1,7 +1,7 @@
 """Electricity demand of a town: 48 feeders, 16 streets, 4 districts and the whole. 69 meters, 21 sums.
 
-Feeders follow the hour, the temperature and the sun, each in its own way. A meter errs by two parts in a hundred of its
-own range, so the sum of meters and the meter of the sum differ; the true demands add up.
+The demand of each feeder depends on the hour, the temperature and the sunshine, each feeder with its own coefficients.
+The noise of a meter is 2 % of the standard deviation of what it measures. The true demands add up; the readings do not.
 """
 
 import numpy as np
@@ -10,11 +10,11 @@ import pandas as pd
 from equipoise.rivals.cases.case import Table
 
 FEEDERS, STREETS, DISTRICTS = 48, 16, 4
-METER = 0.02  # noise, in units of the range that a meter sees
+METER = 0.02  # noise, relative to the standard deviation of what a meter measures
 
 
 def make_hierarchy(seed: int, n: int = 1500) -> Table:
-    """`n` hours, measured. The town is the same for all seeds."""
+    """Simulate `n` hours and their measurements; the town is the same for all seeds."""
     town, rng = np.random.default_rng(40), np.random.default_rng([seed, 40])
     hour, temperature, sun = rng.uniform(0, 24, n), rng.uniform(-5, 35, n), rng.uniform(0, 1, n)
     base, morning, evening = (town.uniform(low, high, FEEDERS) for low, high in ((20, 120), (0, 0.6), (0, 0.8)))
@@ -34,13 +34,13 @@ def make_hierarchy(seed: int, n: int = 1500) -> Table:
 
 
 def meters() -> list[str]:
-    """Names of the outputs: f1 … f48, s1 … s16, d1 … d4, town."""
+    """Name the outputs: f1 … f48, s1 … s16, d1 … d4, town."""
     levels = (("f", FEEDERS), ("s", STREETS), ("d", DISTRICTS))
     return [f"{letter}{k} [kW]" for letter, count in levels for k in range(1, count + 1)] + ["town [kW]"]
 
 
 def sums() -> dict[str, str]:
-    """The balances: streets of their feeders, districts of their streets, the town of its districts."""
+    """Write the balances: a street is the sum of its feeders, a district of its streets, the town of its districts."""
     balances = {}
     for parent, children, letter, part in (("s", FEEDERS, "f", STREETS), ("d", STREETS, "s", DISTRICTS)):
         width = children // part
@@ -51,5 +51,5 @@ def sums() -> dict[str, str]:
 
 
 def _bump(hour: np.ndarray, peak: np.ndarray) -> np.ndarray:
-    """1 at the peak, periodic over the day."""
+    """Return 1 at the peak and less at other hours, periodic over the day."""
     return np.exp(4 * (np.cos(2 * np.pi * (hour - peak) / 24) - 1))

@@ -4,8 +4,8 @@ For a residence time `τ = V / F`::
 
     c_A = c_0 / (1 + k₁ τ),   c_B = k₁ τ c_A / (1 + k₂ τ),   c_C = k₂ τ c_B,   k = k₀ exp(−E / R T)
 
-The reactions' heats leave with the product, which is warmer than the feed, and through the jacket. Nothing is measured
-with noise: a network has to find curves, and the balances are facts.
+The heats of reaction leave with the product, which is warmer than the feed, and through the jacket. There is no
+measurement noise, and the balances hold exactly.
 """
 
 import numpy as np
@@ -16,12 +16,12 @@ from equipoise.rivals.cases.case import Table
 GAS_CONSTANT = 8.314  # J/(mol K)
 VOLUME = 100.0  # L
 RATES = ((1.2e6, 45e3), (4.0e7, 58e3))  # k₀ in 1/min and E in J/mol
-HEATS = (75.0, 50.0)  # kJ/mol set free
+HEATS = (75.0, 50.0)  # kJ/mol released
 HEAT_CAPACITY = 4.0  # kJ/(L K)
 
 
 def make_tank(seed: int, n: int = 1000) -> Table:
-    """`n` operating points."""
+    """Simulate `n` operating points; the measured outputs are the true ones."""
     rng = np.random.default_rng([seed, 10])
     flow, feed = rng.uniform(0.5, 5.0, n), rng.uniform(0.5, 2.0, n)  # L/min, mol/L
     temperature, feed_temperature = rng.uniform(300, 350, n), rng.uniform(285, 300, n)  # K

@@ -1,6 +1,6 @@
-"""Every method on the same rows: trials that are kept, their summary, and the page and figures that tell of it."""
+"""Comparison: every method on the same rows. Trials are kept in files, summarised, tabulated on a page and plotted."""
 
+from equipoise.rivals.comparison.comparison import Comparison, compare, write_results
 from equipoise.rivals.comparison.document import page
-from equipoise.rivals.comparison.running import Comparison, compare, write_results
 
 __all__ = ["Comparison", "compare", "page", "write_results"]

@@ -1,4 +1,4 @@
-"""`python -m equipoise.rivals.comparison runs/*/compare.json -o docs/comparison.md`: the page of existing results."""
+"""`python -m equipoise.rivals.comparison runs/*/compare.json -o docs/comparison.md`: a page of existing results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from equipoise.data import write_atomically
+from equipoise.rivals.comparison.comparison import Comparison
 from equipoise.rivals.comparison.document import page
 from equipoise.rivals.comparison.plotting import figure
-from equipoise.rivals.comparison.running import Comparison
 
 FIGURES = "figures/compare-"
 
@@ -20,10 +20,10 @@ def write_page(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page.")],
     reading: Annotated[Path | None, typer.Option(help="Markdown to put before the tables.")] = None,
 ) -> None:
-    """Make one page of one or several comparisons, with a figure for each case beside it."""
-    found = Comparison.merged([Comparison.load(path) for path in results])
-    text = page(found, "" if reading is None else reading.read_text("utf-8"), FIGURES)
-    drawings = {f"{FIGURES}{case.name}.svg": figure(found, case.name) for case in found.cases}
+    """Write one page of one or several comparisons, with a figure for each case beside it."""
+    comparison = Comparison.merged([Comparison.load(path) for path in results])
+    text = page(comparison, "" if reading is None else reading.read_text("utf-8"), FIGURES)
+    drawings = {f"{FIGURES}{case.name}.svg": figure(comparison, case.name) for case in comparison.cases}
     (output.parent / FIGURES).parent.mkdir(parents=True, exist_ok=True)
     for place, content in {**drawings, output.name: text}.items():
         write_atomically(output.parent / place, lambda file, content=content: file.write(content.encode()))

@@ -1,4 +1,4 @@
-"""The page of a comparison, in Markdown: one table per case, where ours loses, and what the columns mean."""
+"""The page of a comparison in Markdown: a table per case, the scores in which ours loses, what columns mean."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from equipoise.rivals.comparison.trial import is_number
 from equipoise.rivals.methods.catalogue import IMPOSITIONS, INFERENCES, OURS, Method
 
 if TYPE_CHECKING:
-    from equipoise.rivals.comparison.running import CaseFacts, Comparison
+    from equipoise.rivals.comparison.comparison import CaseFacts, Comparison
     from equipoise.rivals.comparison.summary import Line, ScoreCell
 
 COLUMNS = {
@@ -33,12 +33,13 @@ COLUMNS = {
 
 
 def page(result: Comparison, reading: str = "", figures: str = "") -> str:
-    """The whole page.
+    """Write the page of a comparison.
 
     Args:
-        result: From compare.json.
-        reading: Paragraphs to put before the tables: what a person makes of them.
-        figures: What the figures' names begin with, such as a folder.
+        result: The comparison.
+        reading: Markdown to put before the tables: a person's interpretation.
+        figures: Prefix of the figures' file names, such as a folder.
+    Returns: The page in Markdown.
     """
     parts = ["# Methods compared", "", *_opening(result), ""]
     parts += [reading.strip(), ""] if reading.strip() else []
@@ -66,7 +67,7 @@ def _section(result: Comparison, case: CaseFacts, figures: str) -> list[str]:
     size = f"{rows}; {case.inputs} inputs, {case.outputs} outputs"
     table = ["| method | " + " | ".join(COLUMNS[name] for name in columns) + " |", "|---|" + "---:|" * len(columns)]
     for line in lines:
-        table.append(f"| {line.method} | " + " | ".join(_shown(name, line.cells[name]) for name in columns) + " |")
+        table.append(f"| {line.method} | " + " | ".join(_formatted(name, line.cells[name]) for name in columns) + " |")
     return [
         f"## {case.name}: {case.title}",
         "",
@@ -75,7 +76,7 @@ def _section(result: Comparison, case: CaseFacts, figures: str) -> list[str]:
         *table,
         "",
         *_failures(lines),
-        *_prices(result, case.name),
+        *_step_times(result, case.name),
         *_verdict(lines),
         "",
         f"![Accuracy against balance residual]({figures}{case.name}.svg)",
@@ -84,7 +85,7 @@ def _section(result: Comparison, case: CaseFacts, figures: str) -> list[str]:
 
 
 def _verdict(lines: list[Line]) -> list[str]:
-    """Where ours loses by more than noise, and by how much."""
+    """List the scores in which another method beats ours by more than noise, with the differences."""
     ours = next((line for line in lines if line.method == OURS), None)
     if ours is None or len(lines) < 2:
         return []
@@ -108,21 +109,21 @@ def _difference(cell: ScoreCell) -> str:
 
 
 def _failures(lines: list[Line]) -> list[str]:
-    told = [f"- {line.method}: {text}" for line in lines for text in line.failures]
-    return ["No result:", "", *told, ""] if told else []
+    reasons = [f"- {line.method}: {text}" for line in lines for text in line.failures]
+    return ["No result:", "", *reasons, ""] if reasons else []
 
 
-def _prices(result: Comparison, case: str) -> list[str]:
-    told = [
+def _step_times(result: Comparison, case: str) -> list[str]:
+    sentences = [
         f"A training step of {trial.method} takes {1e3 * trial.step_seconds['qp']:.3g} ms by the solver and "
         f"{1e3 * trial.step_seconds['closed form']:.2g} ms by the closed form of the same map."
         for trial in result.trials
         if trial.case == case and "qp" in trial.step_seconds
     ]
-    return [*told, ""] if told else []
+    return [*sentences, ""] if sentences else []
 
 
-def _shown(name: str, cell: ScoreCell) -> str:
+def _formatted(name: str, cell: ScoreCell) -> str:
     if not is_number(cell.mean):
         return "–"
     factor = 1e6 if name == "row_seconds" else 1.0
@@ -133,7 +134,8 @@ def _shown(name: str, cell: ScoreCell) -> str:
 
 
 def _with_error(mean: float, se: float) -> str:
-    """
+    """Format a mean and its standard error with the digits that the error leaves meaningful.
+
     Example:
         >>> _with_error(0.012345, 0.00067), _with_error(3.0, math.nan), _with_error(1.2e-16, 3e-17)
         ('0.0123 ± 0.0007', '3', '1.2e-16 ± 3e-17')
@@ -148,10 +150,10 @@ def _with_error(mean: float, se: float) -> str:
 
 def _methods(result: Comparison) -> list[str]:
     named = dict.fromkeys(line.method for line in result.lines)
-    told = []
+    items = []
     for name in named:
         method = Method.named(name)
         inference, imposition = INFERENCES[method.inference], IMPOSITIONS[method.imposition]
         sources = "; ".join(filter(None, (inference.source, imposition.source)))
-        told.append(f"- `{name}`: {method.title} ({sources})")
-    return told
+        items.append(f"- `{name}`: {method.title} ({sources})")
+    return items

@@ -12,16 +12,22 @@ from equipoise.rivals.methods.catalogue import OURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from equipoise.rivals.comparison.running import Comparison
+    from equipoise.rivals.comparison.comparison import Comparison
     from equipoise.rivals.comparison.summary import Line
 
-ROUNDING = 1e-12  # residuals below it are rounding: such methods stand in a panel of their own, side by side
-AIR = 3.0  # to the left and right, as a factor: methods that miss alike are not spread over the whole panel
-APART = (13.0, 8.5)  # points between numbers, along and up
+ROUNDING = 1e-12  # residuals below it are rounding errors; such methods have a panel of their own
+MARGIN = 3.0  # factor to the left and right of the residuals, so that similar ones do not fill the whole panel
+SPACING = (13.0, 8.5)  # least distance between numbers in points, horizontally and vertically
 
 
 def figure(result: Comparison, case: str) -> str:
-    """An SVG drawing of one case: mean residual of draws along, CRPS up, both better when smaller."""
+    """Plot the CRPS of each method over the mean residual of its draws; both are better when smaller.
+
+    Args:
+        result: The comparison.
+        case: Name of one of its cases.
+    Returns: The drawing as SVG.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -38,9 +44,9 @@ def figure(result: Comparison, case: str) -> str:
         if lines:
             right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2, fontsize=7.5)
             left.set_xlim(-0.7, max(len(exact), 1) + 0.2)
-        if missing := [_residual(line) for line in lines if line not in exact]:
-            right.set_xlim(min(missing) / AIR, max(missing) * AIR)
-        canvas.draw_without_rendering()  # so that places on the page are known
+        if inexact := [_residual(line) for line in lines if line not in exact]:
+            right.set_xlim(min(inexact) / MARGIN, max(inexact) * MARGIN)
+        canvas.draw_without_rendering()  # so that positions on the page are known
         _number(marks)
         text = io.StringIO()
         canvas.savefig(text, format="svg", metadata={"Date": None})
@@ -78,13 +84,13 @@ def _number(marks: list[tuple[tuple[Axes, float, float], str]]) -> None:
     placed: list[tuple[float, float]] = []
     for (axes, x, y), text in sorted(marks, key=lambda mark: mark[0][2]):
         scale = 72.0 / axes.figure.dpi
-        at, up = (float(part) * scale for part in axes.transData.transform((x, y)))
-        wanted = (at + 6.0, up + 1.0)
-        while near := [p for p in placed if abs(p[0] - wanted[0]) < APART[0] and abs(p[1] - wanted[1]) < APART[1]]:
-            wanted = (wanted[0], max(p[1] for p in near) + APART[1] + 0.1)
-        placed.append(wanted)
+        left, up = (float(part) * scale for part in axes.transData.transform((x, y)))
+        place = (left + 6.0, up + 1.0)
+        while near := [p for p in placed if abs(p[0] - place[0]) < SPACING[0] and abs(p[1] - place[1]) < SPACING[1]]:
+            place = (place[0], max(p[1] for p in near) + SPACING[1] + 0.1)
+        placed.append(place)
         line = {"arrowstyle": "-", "lw": 0.4, "color": QUIET, "shrinkA": 0, "shrinkB": 2}
-        shift = (wanted[0] - at, wanted[1] - up - 2.5)
+        shift = (place[0] - left, place[1] - up - 2.5)
         axes.annotate(
             text, (x, y), shift, textcoords="offset points", fontsize=7.5, arrowprops=line if shift[1] > 5 else None
         )

@@ -1,4 +1,4 @@
-"""What one fitted method scores on the test rows: accuracy, calibration, joint distribution, balances, cost."""
+"""Scores of a fitted method on the test rows: accuracy, calibration, joint distribution, balances and cost."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-OFF = 1e-9  # residual of a draw that is more than rounding
-DRAWS = 100  # of whole output vectors, whose residuals are looked at
+OFF = 1e-9  # larger relative residuals of draws are more than rounding errors
+DRAWS = 100  # draws of output vectors for residuals
 
-# What is measured, in words; outputs are normalised by the standard deviations of those that were fitted to.
+# Scores and their descriptions. Outputs are normalised by the standard deviations of the rows that were fitted.
 SCORES = {
     "rmse": "RMSE against what was measured, in standard deviations of each output, mean over outputs",
     "rmse_true": "the same against the truth, where it is known",
@@ -42,32 +42,32 @@ LOWER_IS_BETTER = ("rmse", "rmse_true", "crps", "energy_score", "joint_nll", "ca
 
 
 def score(model: MethodRegressor, case: Case, split: Split, fit_seconds: float) -> dict[str, float]:
-    """All of `SCORES`, NaN where there is none.
+    """Compute all of `SCORES` on the test rows; a score that does not exist is NaN.
 
     Args:
-        model: Fitted to `split.fit`.
-        case: Whose balances residuals are taken of, also for methods that do not know them.
-        split: Whose test rows.
-        fit_seconds: How long the fit took.
+        model: A method that was fitted to `split.fit`.
+        case: Gives the balances for residuals, also of methods that were fitted without them.
+        split: Gives the test rows.
+        fit_seconds: Time of the fit in seconds, which is one of the scores.
     """
-    from equipoise.data import obeyed_to_rounding  # brings torch, which those who list scores do without
+    from equipoise.data import obeyed_to_rounding  # imports torch, which a list of the scores does not need
 
     test, std = split.test, np.nanstd(split.fit.Y.to_numpy(float), 0)
-    std = np.where(std > 0, std, 1.0)  # a constant is measured in its own unit
+    std = np.where(std > 0, std, 1.0)  # constant outputs keep their unit
     X = test.X.to_numpy(float)
     start = time.process_time()
     p = model.predict_distribution(test.X)
     mean = np.asarray(p.mean, dtype=float)
     row_seconds = (time.process_time() - start) / len(mean)
     measured, Y = p.measured(), test.Y.to_numpy(float)
-    facts = obeyed_to_rounding(case.constraint, X, Y, float(np.finfo(float).eps))
+    exact = obeyed_to_rounding(case.constraint, X, Y, float(np.finfo(float).eps))
     residuals = np.abs(p.residual_of_samples(DRAWS, constraint=case.constraint)) / case.constraint.scale(std)
     return {
         "rmse": _rmse(mean, Y, std),
         "rmse_true": math.nan if test.truth is None else _rmse(mean, test.truth.to_numpy(float), std),
         "crps": float(np.nanmean(np.nanmean(metrics.crps(measured, Y), 0) / std)),
         "energy_score": float(np.nanmean(metrics.energy_score(measured, Y, std))),
-        "joint_nll": _joint_nll(measured, Y, residuals[..., facts]),
+        "joint_nll": _joint_nll(measured, Y, residuals[..., exact]),
         **_calibration(measured, Y, std),
         "residual_of_mean": float(np.mean(np.abs(case.constraint.residual(X, mean)) / case.constraint.scale(std))),
         "residual_of_draws": float(residuals.mean()),
@@ -82,11 +82,17 @@ def _rmse(mean: Array, Y: Array, std: Array) -> float:
     return float(np.mean(np.sqrt(np.nanmean((mean - Y) ** 2, 0)) / std))
 
 
-def _joint_nll(p: Predictive, Y: Array, residuals_of_facts: Array) -> float:
-    """NaN where densities cannot be compared: of rows that lie off the subspace on which every draw lies, and of draws
-    that lie off the subspace on which every row lies.
+def _joint_nll(p: Predictive, Y: Array, residuals: Array) -> float:
+    """Return the joint NLL, or NaN where densities of different methods cannot be compared.
+
+    That is so if all rows obey a balance and draws do not, or if all draws obey one and rows do not.
+
+    Args:
+        p: Distribution of measured outputs.
+        Y: Measured outputs.
+        residuals: Relative residuals of draws in the balances that all rows obey.
     """
-    if residuals_of_facts.max(initial=0.0) > OFF:
+    if residuals.max(initial=0.0) > OFF:
         return math.nan
     nll = metrics.joint_nll(p, Y)
     return nll if math.isfinite(nll) else math.nan

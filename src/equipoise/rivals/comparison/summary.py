@@ -1,4 +1,4 @@
-"""Many trials in a few numbers: means over seeds, paired differences to ours, and what is within noise of the best."""
+"""Summary of trials: means over seeds, paired differences to our method, and which methods are near the best."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class ScoreCell(BaseModel):
     """One score of one method on one case.
 
     Attributes:
-        mean, se: Over seeds; no standard error from one seed.
-        n: Seeds that have it.
-        to_ours, to_ours_se: Mean difference to ours over shared seeds, positive if this method's number is larger.
+        mean, se: Mean and standard error over seeds; the error of one seed is NaN.
+        n: Number of seeds that have the score.
+        to_ours, to_ours_se: Mean difference to our method over shared seeds, positive if this method's score is larger,
+            and its standard error.
         best: Whether it has the lowest mean of a score that is better when lower.
         near_best: Whether its mean difference to the best is within two standard errors.
     """
@@ -38,7 +39,13 @@ class ScoreCell(BaseModel):
 
 
 class Line(BaseModel):
-    """One method on one case, all its scores."""
+    """All scores of one method on one case.
+
+    Attributes:
+        case, method: Names.
+        cells: The scores by name.
+        failures: Reasons why trials have no scores, each once.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -49,7 +56,7 @@ class Line(BaseModel):
 
 
 def summarise(trials: Sequence[TrialResult]) -> list[Line]:
-    """One line for each case and method, in the order in which they first appear."""
+    """Summarise trials in one line for each case and method, in the order in which they first appear."""
     groups: dict[tuple[str, str], list[TrialResult]] = {}
     for trial in trials:
         groups.setdefault((trial.case, trial.method), []).append(trial)
@@ -57,14 +64,14 @@ def summarise(trials: Sequence[TrialResult]) -> list[Line]:
 
 
 def _line(case: str, method: str, groups: dict[tuple[str, str], list[TrialResult]]) -> Line:
-    of_case = {name: found for (place, name), found in groups.items() if place == case}
+    of_case = {name: trials for (where, name), trials in groups.items() if where == case}
     cells = {score: _cell(score, method, of_case) for score in SCORES}
     failures = tuple(dict.fromkeys(trial.failure for trial in groups[case, method] if trial.failure))
     return Line(case=case, method=method, cells=cells, failures=failures)
 
 
 def _cell(score: str, method: str, of_case: dict[str, list[TrialResult]]) -> ScoreCell:
-    values = {name: _by_seed(score, found) for name, found in of_case.items()}
+    values = {name: _by_seed(score, trials) for name, trials in of_case.items()}
     own = values[method]
     mean, se = mean_and_se(list(own.values()))
     to_ours, to_ours_se = paired(own, values.get(OURS, {}))
@@ -78,9 +85,9 @@ def _cell(score: str, method: str, of_case: dict[str, list[TrialResult]]) -> Sco
 
 
 def _champion(values: dict[str, dict[int, float]]) -> str:
-    """The method with the lowest mean, among those with as many seeds as any has."""
-    most = max(len(found) for found in values.values())
-    complete = {name: np.mean(list(found.values())) for name, found in values.items() if len(found) == most}
+    """Find the method with the lowest mean among those with the most seeds."""
+    most = max(len(by_seed) for by_seed in values.values())
+    complete = {name: np.mean(list(by_seed.values())) for name, by_seed in values.items() if len(by_seed) == most}
     return min(complete, key=complete.__getitem__)
 
 
@@ -89,7 +96,7 @@ def _by_seed(score: str, trials: list[TrialResult]) -> dict[int, float]:
 
 
 def paired(one: dict[int, float], other: dict[int, float]) -> tuple[float, float]:
-    """Mean of `one − other` over the seeds that both have, and its standard error.
+    """Compute the mean of `one − other` over the seeds that both have, and its standard error.
 
     Example:
         >>> paired({0: 1.0, 1: 3.0, 2: 9.0}, {0: 0.0, 1: 0.0})
@@ -99,7 +106,7 @@ def paired(one: dict[int, float], other: dict[int, float]) -> tuple[float, float
 
 
 def mean_and_se(values: Sequence[float]) -> tuple[float, float]:
-    """NaN for what cannot be said of so few values."""
+    """Compute the mean and its standard error; NaN without values, and for the error of a single one."""
     n = len(values)
     mean = float(np.mean(values)) if n else math.nan
     return mean, float(np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan

@@ -1,6 +1,6 @@
-"""Other ways to constrain a network: two short lists, how weights are inferred and how balances are imposed.
+"""Methods: other ways to infer the weights and other ways to impose the balances.
 
-`catalogue` has the lists; `regressor` puts each pair behind the estimator's face.
+`catalogue` lists both; `regressor` offers each combination as an estimator.
 """
 
 from equipoise.rivals.methods.catalogue import (

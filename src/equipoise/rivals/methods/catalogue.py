@@ -1,6 +1,6 @@
-"""The two short lists: how the weights are inferred, and how the balances are imposed. A method is one of each.
+"""The catalogue of methods: each is one way to infer the weights combined with one way to impose the balances.
 
-Light: nothing here imports torch, so that the command line can list methods at once.
+Nothing here imports torch, so that the command line can list methods at once.
 """
 
 import difflib
@@ -12,39 +12,40 @@ from equipoise.errors import EquipoiseError
 
 
 class MethodError(EquipoiseError, ValueError):
-    """A method that does not exist, or a pair that makes no sense."""
+    """A method that does not exist, or a combination that makes no sense."""
 
 
 @dataclass(frozen=True)
 class Inference:
-    """How the weights are inferred.
+    """A way to infer the weights of the network.
 
     Args:
-        title: For tables.
-        source: Whose idea.
-        by: The training behind it: the core's, or that of members.
-        tied: Whether it can be trained while balances tie the outputs together.
+        title: Name in tables.
+        source: Publication that proposed it.
+        trains: What is trained: the library's variational "posterior", or one weight vector for each of its "members".
+        coupled: Whether it can be trained while balances couple the outputs.
     """
 
     title: str
     source: str
-    by: Literal["posterior", "members"]
-    tied: bool = True
+    trains: Literal["posterior", "members"]
+    coupled: bool = True
 
 
 @dataclass(frozen=True)
 class Imposition:
-    """How the balances are imposed.
+    """A way to impose the balances.
 
     Args:
-        title: For tables.
-        source: Whose idea.
-        in_training, in_prediction: Whether balances act there.
-        likelihood: Of the training: "joint" (L2) or "marginal" (L1).
-        predicts: The kind of joint distribution that is predicted: "joint" draws whole vectors, "marginal" each output.
-        way: How a Gaussian meets the balances, or None for conditioning.
-        tolerance: "exact", "paper" (its prior), "given" (exact where none is), "scalar" (one, tuned) or "learned".
-        sensors: Whether sensor noise is told from the truth.
+        title: Name in tables.
+        source: Publication that proposed it.
+        in_training, in_prediction: Whether the balances act in training, and in prediction.
+        likelihood: Likelihood in training: "joint" (L2) or "marginal" (L1).
+        predicts: Likelihood in prediction: "joint" draws whole output vectors, "marginal" each output on its own.
+        mechanism: What replaces the conditioning of the network's Gaussian (C1–C4); None for conditioning.
+        tolerance: "exact", "paper" (learned, with the paper's prior), "given" (exact where the user gives none),
+            "scalar" (one for all balances, tuned) or "learned".
+        sensors: Whether the noise of the sensors is modelled apart from the true values.
     """
 
     title: str
@@ -53,7 +54,7 @@ class Imposition:
     in_prediction: bool = True
     likelihood: Literal["joint", "marginal"] = "marginal"
     predicts: Literal["joint", "marginal"] = "joint"
-    way: Literal["penalty", "projection", "completion", "qp"] | None = None
+    mechanism: Literal["penalty", "projection", "completion", "qp"] | None = None
     tolerance: Literal["exact", "paper", "given", "scalar", "learned"] = "exact"
     sensors: bool = False
 
@@ -63,16 +64,16 @@ INFERENCES: Mapping[str, Inference] = {
     "deterministic": Inference("one network", "maximum a posteriori", "members"),
     "ensemble": Inference("deep ensemble", "Lakshminarayanan et al. 2017", "members"),
     "dropout": Inference("MC dropout", "Gal & Ghahramani 2016", "members"),
-    "laplace": Inference("last-layer Laplace", "Daxberger et al. 2021", "members", tied=False),
+    "laplace": Inference("last-layer Laplace", "Daxberger et al. 2021", "members", coupled=False),
 }
 IMPOSITIONS: Mapping[str, Imposition] = {
     "none": Imposition("no balance", "", in_training=False, in_prediction=False, predicts="marginal"),
     "penalty": Imposition(
-        "soft penalty", "Raissi et al. 2019", in_prediction=False, predicts="marginal", way="penalty"
+        "soft penalty", "Raissi et al. 2019", in_prediction=False, predicts="marginal", mechanism="penalty"
     ),
-    "projection": Imposition("projection", "KKT-hPINN, Chen et al. 2024", way="projection"),
-    "completion": Imposition("completion", "DC3, Donti et al. 2021", way="completion"),
-    "qp": Imposition("QP layer", "OptNet 2017, cvxpylayers 2019", in_training=False, way="qp"),
+    "projection": Imposition("projection", "KKT-hPINN, Chen et al. 2024", mechanism="projection"),
+    "completion": Imposition("completion", "DC3, Donti et al. 2021", mechanism="completion"),
+    "qp": Imposition("QP layer", "OptNet 2017, cvxpylayers 2019", in_training=False, mechanism="qp"),
     "posthoc": Imposition("post-hoc, exact", "ProbConserv, Hansen et al. 2023", in_training=False),
     "posthoc-scalar": Imposition(
         "post-hoc, one tolerance", "ProbConserv, Hansen et al. 2023", in_training=False, tolerance="scalar"
@@ -106,7 +107,12 @@ DEFAULT = (
 
 @dataclass(frozen=True)
 class Method:
-    """One inference with one imposition.
+    """One inference combined with one imposition.
+
+    Args:
+        inference: A key of `INFERENCES`.
+        imposition: A key of `IMPOSITIONS`.
+    Raises: MethodError, if a name is unknown or the combination makes no sense.
 
     Example:
         >>> Method.named("ensemble+learned").title
@@ -119,33 +125,35 @@ class Method:
     imposition: str
 
     def __post_init__(self):
-        _known("inference", self.inference, INFERENCES)
-        _known("imposition", self.imposition, IMPOSITIONS)
+        _check_known("inference", self.inference, INFERENCES)
+        _check_known("imposition", self.imposition, IMPOSITIONS)
         if reason := self.objection():
             raise MethodError(reason)
 
     @classmethod
     def named(cls, name: str) -> "Method":
-        """From `inference+imposition`, or from an inference alone, without balances."""
+        """Parse `inference+imposition`, or an inference alone, which is combined with no balances."""
         inference, _, imposition = name.strip().partition("+")
         return cls(inference.strip(), imposition.strip() or "none")
 
     @property
     def name(self) -> str:
+        """The name `inference+imposition`, which `named` parses."""
         return f"{self.inference}+{self.imposition}"
 
     @property
     def title(self) -> str:
+        """The name in words."""
         return f"{INFERENCES[self.inference].title}, {IMPOSITIONS[self.imposition].title}"
 
     def objection(self) -> str:
-        """Why this pair makes no sense; nothing if it does."""
+        """Explain why this combination makes no sense; return an empty string if it does."""
         inference, imposition = INFERENCES[self.inference], IMPOSITIONS[self.imposition]
-        if imposition.way == "qp" and (inference.by == "posterior" or not inference.tied):
+        if imposition.mechanism == "qp" and (inference.trains == "posterior" or not inference.coupled):
             rule = "The QP layer is solved for every row, weight draw and step and must have one weight vector a member"
             advice = "Use 'deterministic', 'ensemble' or 'dropout', or 'projection', the same map in closed form."
             return f"{rule}, but got {self.inference!r}. {advice}"
-        if imposition.in_training and not inference.tied:
+        if imposition.in_training and not inference.coupled:
             rule = "Last-layer Laplace must start from heads that were trained on their own, as its curvature assumes"
             advice = "Use 'none', 'posthoc' or 'posthoc-scalar'."
             return f"{rule}, but got {self.imposition!r}, which ties outputs together in training. {advice}"
@@ -153,7 +161,7 @@ class Method:
 
 
 def sensible_pairs() -> list[Method]:
-    """Every inference with every imposition that it works with."""
+    """List every inference with every imposition that it can be combined with."""
     pairs = []
     for inference in INFERENCES:
         for imposition in IMPOSITIONS:
@@ -165,17 +173,28 @@ def sensible_pairs() -> list[Method]:
 
 
 def methods_named(names: Iterable[str]) -> tuple[Method, ...]:
-    """Methods by their names, each once; "all" stands for every sensible pair and "default" for `DEFAULT`."""
+    """Parse the names of methods; repeated methods are listed once.
+
+    Args:
+        names: Such as "vi+none" or "ensemble+learned"; "all" stands for every combination that makes sense, "default"
+            for the sixteen of `DEFAULT`.
+    Returns: The methods, in the order of the names.
+    Raises: MethodError, if a name is unknown or a combination makes no sense.
+
+    Example:
+        >>> [method.name for method in methods_named(["vi+paper", "ensemble", "vi+paper"])]
+        ['vi+paper', 'ensemble+none']
+    """
     groups = {"all": [pair.name for pair in sensible_pairs()], "default": list(DEFAULT)}
-    listed = [name for said in names for name in groups.get(said.strip(), [said])]
-    return tuple(dict.fromkeys(Method.named(name) for name in listed))
+    expanded = [member for name in names for member in groups.get(name.strip(), [name])]
+    return tuple(dict.fromkeys(Method.named(name) for name in expanded))
 
 
-def _known(what: str, name: str, names: Mapping) -> None:
+def _check_known(kind: str, name: str, names: Mapping) -> None:
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
         advice = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(names)}."
-        raise MethodError(f"{what} must be the name of a way to {_PURPOSE[what]}, but got {name!r}. {advice}")
+        raise MethodError(f"{kind} must be the name of a way to {_PURPOSE[kind]}, but got {name!r}. {advice}")
 
 
 _PURPOSE = {"inference": "infer weights", "imposition": "impose balances"}

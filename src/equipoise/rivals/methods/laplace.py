@@ -1,7 +1,7 @@
-"""Last-layer Laplace (Daxberger et al. 2021): a Gaussian over the last layer around a trained network, in closed form.
+"""Last-layer Laplace (Daxberger et al. 2021): a Gaussian over the weights of the last layer of a trained network.
 
-With features `φ` of the last hidden layer (and a 1 for the bias), every unit of the last layer is linear in its own
-weights. The generalised Gauss–Newton matrix of the heteroscedastic likelihood has one block for each unit::
+With the features `φ` (the last hidden layer's units and a 1 for the bias), every unit of the last layer is linear in
+its own weights. The generalised Gauss–Newton matrix of the heteroscedastic likelihood has one block for each unit::
 
     Λ_j = Σ_i φ_i φ_iᵀ / v_ij + δ I              of the mean of output j
     Λ'_j = Σ_i φ_i φ_iᵀ ½ (d log v / d raw)² + δ I   of its log-variance
@@ -20,16 +20,16 @@ from torch import Tensor, nn
 from equipoise.data import Rows
 from equipoise.network import DRAW_BLOCK, LOG_VAR_BOUND, BayesianMLP, derived_seed
 
-LOG_PRECISIONS = (-14.0, 14.0)  # between which δ is looked for
+LOG_PRECISIONS = (-14.0, 14.0)  # bounds of log δ
 
 
 class LastLayerLaplace(nn.Module):
-    """Draws of weight vectors whose last layer is `N(w*, Λ⁻¹)` and whose other layers are fixed.
+    """A source of weight vectors whose last layer has the distribution `N(w*, Λ⁻¹)` and whose other layers are fixed.
 
     Args:
-        network: Whose layers; mean and log-variance heads only.
-        weights: Trained, shape `(P,)`.
-        rows: That they were trained on.
+        network: Gives sizes and activation; it must have mean and log-variance heads only.
+        weights: Trained weights, shape `(P,)`.
+        rows: Rows that they were trained on.
     """
 
     weights: Tensor
@@ -45,22 +45,22 @@ class LastLayerLaplace(nn.Module):
         self.register_buffer("root", vectors / (eigenvalues.clamp_min(0.0) + self.precision).sqrt().unsqueeze(-2))
 
     def covariance(self) -> Float[Tensor, "n_units h h"]:
-        """`Λ⁻¹` of the weights of each unit, its bias last."""
+        """Compute `Λ⁻¹`, the covariance of the weights of each unit, its bias last."""
         return self.root @ self.root.mT
 
     def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """The trained weights with a drawn last layer."""
+        """Draw the last layer; the other layers are those of the trained weights."""
         generator = torch.Generator().manual_seed(derived_seed(seed, block, 4))
         noise = torch.randn(DRAW_BLOCK, *self.root.shape[:2], generator=generator, dtype=torch.float64)
-        moved = torch.einsum("uij,duj->dui", self.root, noise.to(self.root.device))
-        drawn = self.weights.repeat(DRAW_BLOCK, 1)
-        W, bias = self._network[0]._layers(drawn)[-1]
-        W += moved[..., :-1].mT.to(W)
-        bias += moved[..., -1].to(bias)
-        return drawn
+        deviations = torch.einsum("uij,duj->dui", self.root, noise.to(self.root.device))
+        draws = self.weights.repeat(DRAW_BLOCK, 1)
+        W, bias = self._network[0]._layers(draws)[-1]
+        W += deviations[..., :-1].mT.to(W)
+        bias += deviations[..., -1].to(bias)
+        return draws
 
     def _units(self) -> Float[Tensor, "n_units h"]:
-        """Weights of each unit of the last layer, its bias last."""
+        """Gather the weights of each unit of the last layer, its bias last."""
         W, bias = self._network[0]._layers(self.weights)[-1]
         return torch.cat([W.mT, bias.unsqueeze(-1)], -1)
 
@@ -76,7 +76,7 @@ class LastLayerLaplace(nn.Module):
 
 
 def features(network: BayesianMLP, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
-    """Values of the last hidden layer's units, and a 1."""
+    """Evaluate the units of the last hidden layer, and append a 1."""
     h = x
     for i, (W, bias) in enumerate(network._layers(weights)[:-1]):
         h = network._activate(torch.addmm(bias, h, W), i)
@@ -86,19 +86,28 @@ def features(network: BayesianMLP, weights: Float[Tensor, " P"], x: Float[Tensor
 def gauss_newton(
     phi: Float[Tensor, "n h"], var: Float[Tensor, "n n_y"], slope: Float[Tensor, "n n_y"], seen: Bool[Tensor, "n n_y"]
 ) -> Float[Tensor, "n_units h h"]:
-    """`Σ φ φᵀ / v` of the means, then `Σ φ φᵀ ½ slope²` of the log-variances, over what was measured."""
+    """Compute the Gauss–Newton matrices of the last layer's units: of the means, then of the log-variances.
+
+    They are `Σ φ φᵀ / v` and `Σ φ φᵀ ½ slope²`, summed over the rows in which the output was measured.
+
+    Args:
+        phi: Features of each row, the last a 1.
+        var: Predicted variances `v`.
+        slope: Derivative of the log-variance by the raw output of its unit.
+        seen: Which outputs were measured.
+    """
     weight = torch.where(seen.repeat(1, 2), torch.cat([1.0 / var, 0.5 * slope.square()], -1), 0.0)
     return torch.einsum("ni,nu,nj->uij", phi, weight, phi)
 
 
 def prior_precision(eigenvalues: Float[Tensor, "n_units h"], weights: Float[Tensor, "n_units h"]) -> float:
-    """The `δ` that maximises the Laplace approximation of the log marginal likelihood::
+    """Return the precision `δ` that maximises the Laplace approximation of the log marginal likelihood::
 
         ½ P log δ − ½ δ ‖w*‖² − ½ Σ log(λ + δ)
 
     Args:
         eigenvalues: `λ ≥ 0` of the curvature without the prior.
-        weights: `w*`.
+        weights: Trained weights `w*` of each unit.
     """
     norm2 = float(weights.square().sum())
 

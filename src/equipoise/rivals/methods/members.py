@@ -1,8 +1,8 @@
-"""Networks with one weight vector each, all evaluated in one batched pass: alone, as an ensemble, or with dropout.
+"""Members: networks with one weight vector each, alone, as an ensemble or with dropout, evaluated in one batched pass.
 
-A member is a flat weight vector of the same network that the core samples, so that a set of them, shape `(M, P)`, is
-drawn from like a posterior. Dropout (Gal and Ghahramani 2016) multiplies hidden units by `mask / (1 − p)`; done to the
-rows of the next weight matrix instead, it is a weight vector again.
+A member is a flat weight vector of the network whose weights the library samples, so that a set of members, shape
+`(M, P)`, can stand in for draws from a posterior. Dropout (Gal and Ghahramani 2016) multiplies hidden units by
+`mask / (1 − p)`; multiplying the rows of the next weight matrix instead has the same effect and gives a weight vector.
 """
 
 import torch
@@ -16,35 +16,38 @@ def evaluate_members(
     network: BayesianMLP,
     weights: Float[Tensor, "M P"],
     x: Float[Tensor, "M n n_x"],
-    keep: list[Float[Tensor, "M n _"]] | None = None,
+    masks: list[Float[Tensor, "M n _"]] | None = None,
 ) -> NetworkGaussian:
-    """Each member's Gaussians for its own rows, shape `(M, n, n_y)`.
+    """Evaluate each member at its own rows; the Gaussians have the shape `(M, n, n_y)`.
 
     Args:
-        network: Whose layers.
+        network: Gives sizes, activation and heads; its own weights are not used.
         weights: A flat weight vector for each member.
         x: Inputs of each member.
-        keep: What each hidden unit is multiplied by, row by row, for each hidden layer; None for nothing.
+        masks: Factors of the hidden units of each row, one array for each hidden layer; None for no dropout.
     """
     h, layers = x, network._layers(weights)
     for i, (W, bias) in enumerate(layers):
         h = network._activate(torch.baddbmm(bias.unsqueeze(-2), h, W), i)
-        if keep is not None and i < len(layers) - 1:
-            h = h * keep[i]
+        if masks is not None and i < len(layers) - 1:
+            h = h * masks[i]
     return network._heads(h)
 
 
-def masks(
+def dropout_masks(
     network: BayesianMLP, shape: tuple[int, ...], probability: float, generator: torch.Generator
 ) -> list[Float[Tensor, "..."]]:
-    """`mask / (1 − p)` for the units of each hidden layer, shape `(*shape, width)`."""
+    """Draw `mask / (1 − p)` for the units of each hidden layer, shape `(*shape, width)`."""
     kept, device = 1.0 - probability, generator.device
     uniform = [torch.rand(*shape, width, generator=generator, device=device) for width in network.sizes[1:-1]]
     return [(part < kept) / kept for part in uniform]
 
 
 class Members(nn.Module):
-    """Equally likely weight vectors: one for a deterministic network, several for a deep ensemble.
+    """Equally likely weight vectors: one of a deterministic network, several of a deep ensemble.
+
+    Args:
+        weights: Trained weights, shape `(M, P)`.
 
     Example:
         >>> Members(torch.arange(3.0)[:, None]).draw(seed=0, block=1)[:4, 0]      # numbers 32 to 35 of 0 1 2 0 1 2 …
@@ -58,18 +61,18 @@ class Members(nn.Module):
         self.register_buffer("weights", weights.detach().clone())
 
     def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """Members in turn, whatever the seed."""
+        """Return the members in turn; the seed has no effect."""
         number = torch.arange(DRAW_BLOCK * block, DRAW_BLOCK * (block + 1), device=self.weights.device)
         return self.weights[number % len(self.weights)]
 
 
 class Dropout(nn.Module):
-    """One weight vector, whose hidden units are left out at random in every draw.
+    """One weight vector, of which every draw leaves out hidden units at random.
 
     Args:
-        network: Whose layers.
-        weights: The trained weights, shape `(P,)`.
-        probability: That a hidden unit is left out.
+        network: Gives the sizes of the layers.
+        weights: Trained weights, shape `(P,)`.
+        probability: Probability that a hidden unit is left out.
     """
 
     weights: Tensor
@@ -81,19 +84,18 @@ class Dropout(nn.Module):
         self.register_buffer("weights", weights.detach().clone())
 
     def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """The rows of each next weight matrix multiplied by `mask / (1 − p)`."""
+        """Multiply the rows of each next weight matrix by `mask / (1 − p)`."""
         generator = torch.Generator().manual_seed(derived_seed(seed, block, 3))
         (network,) = self._network
-        drawn = self.weights.repeat(DRAW_BLOCK, 1)
-        for (W, _), keep in zip(
-            network._layers(drawn)[1:], masks(network, (DRAW_BLOCK,), self.probability, generator), strict=True
-        ):
-            W *= keep.unsqueeze(-1).to(W)
-        return drawn
+        draws = self.weights.repeat(DRAW_BLOCK, 1)
+        masks = dropout_masks(network, (DRAW_BLOCK,), self.probability, generator)
+        for (W, _), mask in zip(network._layers(draws)[1:], masks, strict=True):
+            W *= mask.unsqueeze(-1).to(W)
+        return draws
 
 
-def head_mask(network: BayesianMLP) -> Float[Tensor, " P"]:
-    """1 for weights of the heads that speak of noise, 0 for others."""
+def spread_mask(network: BayesianMLP) -> Float[Tensor, " P"]:
+    """Mark the weights of the variance and sensor heads by 1, all others by 0."""
     mask = torch.zeros(network.posterior.loc.shape)
     W, bias = network._layers(mask)[-1]
     W[:, network.n_outputs :] = 1.0
@@ -102,13 +104,17 @@ def head_mask(network: BayesianMLP) -> Float[Tensor, " P"]:
 
 
 def starting_weights(network: BayesianMLP, seeds: list[int]) -> Float[Tensor, "M P"]:
-    """As the core starts its network for each of these seeds."""
+    """Draw the weights with which the estimator would start the network for each of the seeds."""
     generators = [torch.Generator().manual_seed(derived_seed(seed, 5)) for seed in seeds]
     return torch.stack([network._starting_weights(generator) for generator in generators])
 
 
 def member_rmse(mean: Float[Tensor, "M n n_y"], y: Float[Tensor, "M n n_y"]) -> Float[Tensor, " M"]:
-    """Root mean squared error of each output over what was measured, averaged over outputs, of each member.
+    """Compute each member's root mean squared error over what was measured, averaged over outputs.
+
+    Args:
+        mean: Predicted means.
+        y: Measured outputs, NaN where nothing was measured.
 
     Example:
         >>> member_rmse(torch.zeros(1, 2, 1), torch.tensor([[[3.0], [torch.nan]]]))

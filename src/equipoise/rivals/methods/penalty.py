@@ -1,11 +1,11 @@
-"""Soft penalty (physics-informed networks): the loss grows with how far the mean misses the balances.
+"""Soft penalty (physics-informed networks): the loss grows with the residual of the mean in the balances.
 
 ::
 
     loss = −log p(y) + λ ‖B μ − t‖²
 
-in units of the balances' scales. It acts in training alone: nothing makes a prediction obey. λ is a number that has to
-be tuned, and one for all balances.
+in units of the balances' scales. The penalty acts in training alone: predictions are not made to obey. There is one λ
+for all balances, and it has to be tuned.
 """
 
 from dataclasses import dataclass
@@ -18,25 +18,29 @@ from equipoise.network import marginal
 
 
 @dataclass(frozen=True)
-class MissingGaussian(DiagonalGaussian):
-    """A diagonal Gaussian that knows by how much its mean misses the balances.
+class ResidualGaussian(DiagonalGaussian):
+    """A diagonal Gaussian with the residual of its mean in the balances.
 
     Args:
-        mean, var: Shape `(..., n_y)`.
-        miss: `t − B μ`, shape `(..., m)`.
+        mean, var: Mean and variances, shape `(..., n_y)`.
+        residual: `t − B μ`, shape `(..., m)`.
     """
 
-    miss: Float[Tensor, "... m"]
+    residual: Float[Tensor, "... m"]
 
     @classmethod
-    def of(cls, conditioned: ConditionedGaussian) -> "MissingGaussian":
-        """The Gaussian before conditioning."""
+    def before(cls, conditioned: ConditionedGaussian) -> "ResidualGaussian":
+        """Return the Gaussian as it was before conditioning, with its residual."""
         return cls(conditioned.prior.mean, conditioned.prior.var, conditioned.innovation)
 
 
 @dataclass(frozen=True)
 class Penalised:
-    """A likelihood: that of independent outputs, less `strength ‖t − B μ‖²` where the Gaussian knows it."""
+    """The likelihood of independent outputs (L1), less `strength · ‖t − B μ‖²` of a `ResidualGaussian`.
+
+    Args:
+        strength: λ, at least 0.
+    """
 
     strength: float
 
@@ -44,6 +48,6 @@ class Penalised:
         self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, sensor_var: Tensor | float = 0.0
     ) -> Tensor:
         density = marginal(gaussian, y, sensor_var)
-        if not isinstance(gaussian, MissingGaussian):
+        if not isinstance(gaussian, ResidualGaussian):
             return density
-        return density - self.strength * gaussian.miss.square().sum(-1)
+        return density - self.strength * gaussian.residual.square().sum(-1)

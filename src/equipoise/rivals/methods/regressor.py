@@ -1,4 +1,4 @@
-"""MethodRegressor: every method of the catalogue behind the estimator's face."""
+"""MethodRegressor: every method of the catalogue as an estimator."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -18,51 +18,52 @@ from equipoise.gaussian import TolerancePrior
 from equipoise.network import ConstrainedBNN, derived_seed
 from equipoise.prediction import Predictive
 from equipoise.rivals.methods.catalogue import IMPOSITIONS, INFERENCES, Imposition, Method, MethodError
-from equipoise.rivals.methods.fitting import fit_members
 from equipoise.rivals.methods.gains import GainGaussian, completing_gain, orthogonal_gain
-from equipoise.rivals.methods.imposing import ImposedBNN, Meeting, WeightSource
+from equipoise.rivals.methods.imposed_network import Impose, ImposedBNN, WeightSource
 from equipoise.rivals.methods.laplace import LastLayerLaplace
+from equipoise.rivals.methods.member_training import fit_members
 from equipoise.rivals.methods.members import Dropout, Members
-from equipoise.rivals.methods.penalty import MissingGaussian, Penalised
+from equipoise.rivals.methods.penalty import Penalised, ResidualGaussian
 from equipoise.rivals.methods.posthoc import set_scalar_tolerance
-from equipoise.rivals.methods.quadratic import fine_tune
+from equipoise.rivals.methods.qp_layer import fine_tune
 from equipoise.training import History, TrainingPlan, train
 
 Array = NDArray[np.float64]
 Callback = Callable[[dict], object] | None
-WAYS: dict[str, Meeting] = {
-    "penalty": MissingGaussian.of,
+MECHANISMS: dict[str, Impose] = {
+    "penalty": ResidualGaussian.before,
     "projection": partial(GainGaussian.of, rule=orthogonal_gain),
     "completion": partial(GainGaussian.of, rule=completing_gain),
     "qp": partial(GainGaussian.of, rule=orthogonal_gain),
 }
-TUNING_SHARE = 4  # penalties and probabilities are tried with this part of the epochs
+TUNING_SHARE = 4  # penalties and dropout probabilities are tried with the plan's epochs divided by this
 
 
 class MethodRegressor(ConstrainedBNNRegressor):
-    """A network that is inferred in one way, with balances that are imposed in one way.
+    """A network with one way to infer its weights and one way to impose the balances, for comparison.
 
-    The network, its heads, its training plan and its face are those of `ConstrainedBNNRegressor`, which is
-    `inference="vi"` with `imposition="learned"`.
+    The network, its heads, its training plan and its methods are those of `ConstrainedBNNRegressor`, which is
+    `inference="vi"` with `imposition="learned"`. A fitted `MethodRegressor` cannot be saved.
 
     Args:
         constraint: `LinearConstraint` between the columns of X and Y; None only with imposition "none".
         inference: "vi", "deterministic", "ensemble", "dropout" or "laplace".
         imposition: "none", "penalty", "projection", "completion", "qp", "posthoc", "posthoc-scalar", "fixed", "paper"
             or "learned".
-        tolerance, sensor_std: As in `ConstrainedBNNRegressor`; heeded by "learned", and their numbers by "fixed", whose
-            other tolerances are 0.
-        n_members: Networks of an ensemble.
-        dropout: Probability that a hidden unit is left out; of several, the best on held-out rows is taken.
-        penalties: Strengths of the soft penalty, likewise.
-        offset: As in `ConstrainedBNNRegressor`; heeded by "learned".
+        tolerance, sensor_std: Tolerances of the balances and standard deviations of the sensors, in their units, as in
+            `ConstrainedBNNRegressor`. "learned" uses both; "fixed" uses numbers among them, and takes balances without
+            one as exact; other impositions ignore them.
+        n_members: Number of networks in an ensemble.
+        dropout: Probability that a hidden unit is left out; of several, the best on held-out rows is used.
+        penalties: Strengths of the soft penalty, of which the best on held-out rows is used.
+        offset: Whether each balance also has a learned offset; only "learned" uses it.
         hidden, activation, prior_std, max_epochs, n_draws, validation_fraction, training, random_state, device:
             As in `ConstrainedBNNRegressor`.
 
     Attributes:
-        n_parameters_: How many numbers were trained.
-        penalty_, dropout_: The strength and the probability that were taken; 0 in methods that have none.
-        step_seconds_: Of the QP layer and of the closed form, where the layer was used.
+        n_parameters_: Number of trained parameters.
+        penalty_, dropout_: The strength and the probability that were used; 0 in methods that have none.
+        step_seconds_: Seconds per training step by the QP layer and by the closed form; only with imposition "qp".
 
     Example:
         >>> import numpy as np, equipoise as eq
@@ -123,22 +124,31 @@ class MethodRegressor(ConstrainedBNNRegressor):
 
     @property
     def likelihood(self) -> str:  # type: ignore[override]
-        """Of the training, as the imposition wants it."""
+        """Likelihood in training, "joint" or "marginal", as the imposition determines it."""
         return self._imposition.likelihood
 
     def predict_distribution(self, X: Any) -> Predictive:
-        """The whole predictive distribution; a mixture of as many components as there are different ones."""
+        """Return the whole predictive distribution of the true outputs.
+
+        It is a mixture over `n_draws` draws, or over the members where these are all that differs between draws.
+
+        Args:
+            X: Inputs `(n, n_x)` in the user's units, an array or a data frame.
+        """
         check_is_fitted(self)
         p = super().predict_distribution(X)
         layer = self.model_.conditioning
         members = {"deterministic": 1, "ensemble": self.n_members}.get(self.inference)
-        drawn = (None if layer is None else layer.tolerance, self.model_.sensor)
-        if members is None or any(part is not None and bool(part.learned.any()) for part in drawn):
+        variances = (None if layer is None else layer.tolerance, self.model_.sensor)
+        if members is None or any(part is not None and bool(part.learned.any()) for part in variances):
             return p
         return replace(p, n_draws=members)
 
     def save(self, path: Any) -> None:
-        """Refused: a model file describes a `ConstrainedBNNRegressor`."""
+        """Refuse to write a model file, since that describes a `ConstrainedBNNRegressor`.
+
+        Raises: MethodError, always.
+        """
         raise MethodError(
             f"A model file must hold a ConstrainedBNNRegressor, but got {self._method.title}. "
             "Methods are for comparison; fit a ConstrainedBNNRegressor to keep one."
@@ -147,7 +157,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
     # ------------------------------------------------------------------ building
 
     def _build(self, data: Prepared) -> ConstrainedBNN:
-        model = ImposedBNN(super()._build(data), WAYS.get(self._imposition.way or ""))
+        model = ImposedBNN(super()._build(data), MECHANISMS.get(self._imposition.mechanism or ""))
         self._layer = model.conditioning
         if self._layer is not None and self._imposition.tolerance != "learned":
             self._layer.offset = None
@@ -156,13 +166,13 @@ class MethodRegressor(ConstrainedBNNRegressor):
         return model.to(self._device)
 
     def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
-        names, said = self.constraint_.names, self.tolerance  # type: ignore[union-attr]
+        names, tolerance = self.constraint_.names, self.tolerance  # type: ignore[union-attr]
         if self._imposition.tolerance == "learned":
             return super()._tolerance(obeyed)
         if self._imposition.tolerance == "paper":
             return dict.fromkeys(names, TolerancePrior.paper())
         if self._imposition.tolerance == "given":
-            by_name = said if isinstance(said, Mapping) else dict.fromkeys(names, said)
+            by_name = tolerance if isinstance(tolerance, Mapping) else dict.fromkeys(names, tolerance)
             return {name: 0.0 if _is_learned(by_name.get(name)) else by_name[name] for name in names}
         return dict.fromkeys(names, 0.0)
 
@@ -176,7 +186,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
         self.penalty_ = self.dropout_ = 0.0
         if self.inference == "dropout":
             self.dropout_ = self._tuned("dropout_", self._probabilities, rows, validation)
-        if imposition.way == "penalty":
+        if imposition.mechanism == "penalty":
             self.penalty_ = self._tuned("penalty_", self.penalties, rows, validation)
             model.likelihood = Penalised(self.penalty_)
         history = self._fit_weights(rows, validation, self._plan(), callback)
@@ -188,11 +198,11 @@ class MethodRegressor(ConstrainedBNNRegressor):
         return history
 
     def _fit_weights(self, rows: Rows, validation: Rows | None, plan: TrainingPlan, callback: Callback) -> History:
-        if INFERENCES[self.inference].by == "posterior":
+        if INFERENCES[self.inference].trains == "posterior":
             return train(self._model, rows, validation, plan, seed=self.seed_, callback=callback)
         seeds, dropout = self._member_seeds(), self.dropout_
         weights, history = fit_members(self._model, rows, validation, plan, seeds, dropout=dropout, callback=callback)
-        if self._imposition.way == "qp":
+        if self._imposition.mechanism == "qp":
             self._model.conditioning = self._layer
             weights, self.step_seconds_ = fine_tune(self._model, weights, rows, plan, seeds, dropout)
         self._model.source = self._source(weights, rows)
@@ -205,30 +215,30 @@ class MethodRegressor(ConstrainedBNNRegressor):
         return LastLayerLaplace(network, weights[0], rows) if self.inference == "laplace" else Members(weights)
 
     def _tuned(self, name: str, values: Sequence[float], rows: Rows, validation: Rows | None) -> float:
-        """The value of an attribute under which held-out rows are most likely, each tried with a part of the epochs."""
-        if validation is None or len(values) == 1 or self._imposition.way == "qp":  # a QP would be solved for each
+        """Choose the value of an attribute under which held-out rows are most likely, by short trainings with each."""
+        if validation is None or len(values) == 1 or self._imposition.mechanism == "qp":  # QPs take too long
             return float(values[len(values) // 2])
         model, start, plan = self._model, deepcopy(self._model.state_dict()), self._plan()
-        likelihood, penalised = model.likelihood, self._imposition.way == "penalty"
+        likelihood, penalised = model.likelihood, self._imposition.mechanism == "penalty"
         fewer = {"max_epochs": max(1, plan.max_epochs // TUNING_SHARE), "mean_epochs": plan.mean_epochs // TUNING_SHARE}
         short = replace(plan, **fewer)
-        found = {}
+        nll = {}
         for value in map(float, values):
             setattr(self, name, value)
             model.likelihood = Penalised(self.penalty_) if penalised else likelihood
             self._fit_weights(rows, validation, short, None)
             model.likelihood = Penalised(0.0) if penalised else likelihood
-            found[value] = -float(model.mixture_log_prob(validation, derived_seed(self.seed_, 7)).mean())
+            nll[value] = -float(model.mixture_log_prob(validation, derived_seed(self.seed_, 7)).mean())
             model.source, model.likelihood = None, likelihood
             model.load_state_dict(start)
-        return min(found, key=found.__getitem__)
+        return min(nll, key=nll.__getitem__)
 
     @property
     def _probabilities(self) -> list[float]:
         return np.atleast_1d(self.dropout).tolist()
 
     def _member_seeds(self) -> list[int]:
-        """The first member is the deterministic network of the same seed."""
+        """Return a seed for each member; the first member is the deterministic network of the same seed."""
         n = self.n_members if self.inference == "ensemble" else 1
         return [self.seed_, *(derived_seed(self.seed_, 11, member) for member in range(1, n))]
 
@@ -267,5 +277,5 @@ class MethodRegressor(ConstrainedBNNRegressor):
             raise MethodError(f"penalties must hold numbers ≥ 0, but got {self.penalties!r}.")
 
 
-def _is_learned(said: Any) -> bool:
-    return said is None or isinstance(said, TolerancePrior)
+def _is_learned(tolerance: Any) -> bool:
+    return tolerance is None or isinstance(tolerance, TolerancePrior)

@@ -1,4 +1,8 @@
-"""The paper's battery cell: simulated discharges, their table with noise and split, and the settings of its fits."""
+"""The paper's battery cell.
+
+It holds simulated discharges (`simulate`), the table of them with noise and split (`load`), the balances of its columns
+and the settings of fits to it (`Settings`).
+"""
 
 from equipoise.rivals.cases.battery.cell import (
     INPUTS,

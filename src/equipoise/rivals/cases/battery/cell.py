@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from equipoise.balances import did_you_mean
 from equipoise.errors import EquipoiseError, MissingPackageError
 
-INPUTS = ("I [A]", "SOC", "T [K]")  # the temperature is the ambient one; the cell's own follows from the discharge
+INPUTS = ("I [A]", "SOC", "T [K]")  # the ambient temperature; that of the cell results from the discharge
 KEYS = {
     "V": "V [V]",
     "V_OCV": "V_OCV [V]",
@@ -38,7 +38,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class CellError(EquipoiseError, ValueError):
-    """A cell that cannot be simulated, and why."""
+    """The cell or one of its discharges cannot be simulated."""
 
 
 class CellConfig(BaseModel):
@@ -46,10 +46,10 @@ class CellConfig(BaseModel):
 
     Attributes:
         parameter_set: Name of a PyBaMM parameter set.
-        contact_resistance: In Ω. The single particle model has no other ohmic loss.
-        currents: In A, or as C-rates.
-        currents_are_c_rates: Whether currents are multiplied by the nominal capacity in A h.
-        temperatures: Ambient temperatures in K, at which the cell starts.
+        contact_resistance: In Ω; the single particle model has no other ohmic loss.
+        currents: In A, or C-rates.
+        currents_are_c_rates: Whether `currents` are C-rates, to be multiplied by the nominal capacity in A h.
+        temperatures: Ambient temperatures in K, which are also those of the cell at the start.
         soc_points: Rows of each discharge, evenly spaced in state of charge.
         soc_start: State of charge at the start.
         soc_end: State of charge at the end, if the voltage cut-off does not come first.
@@ -79,14 +79,17 @@ class CellConfig(BaseModel):
 
 
 class Cell:
-    """A cell ready to be discharged: the model is built once, current and temperatures are its inputs.
+    """A cell to be discharged; PyBaMM's model is built once for all currents and temperatures.
+
+    Args:
+        config: The cell and the grid of its discharges.
 
     Attributes:
-        config: What the cell was built from.
+        config: The same.
         capacity: Charge between empty and full in A h, from the lithium content.
         nominal_capacity: Charge in A h that C-rates refer to.
-    Raises: CellError, if PyBaMM has no such parameter set, or it lacks what the model needs. ImportError, if PyBaMM is
-        not installed.
+    Raises: CellError, if PyBaMM has no such parameter set, or the set lacks parameters of the model.
+        MissingPackageError, if PyBaMM is not installed.
     """
 
     def __init__(self, config: CellConfig):
@@ -116,12 +119,15 @@ class Cell:
         self._simulation.build()
 
     def currents(self) -> tuple[float, ...]:
-        """Currents of the grid in A."""
+        """Return the currents of the grid in A."""
         unit = self.nominal_capacity if self.config.currents_are_c_rates else 1.0
         return tuple(current * unit for current in self.config.currents)
 
     def solve(self, current: float, temperature: float) -> Solution:
-        """Discharge at a constant current in A and an ambient temperature in K."""
+        """Simulate a discharge at a constant current in A and an ambient temperature in K.
+
+        Raises: CellError, if the discharge cannot be simulated.
+        """
         seconds = 3600 * self.capacity * (self.config.soc_start - self.config.soc_end) / current
         inputs = {CURRENT: current, AMBIENT: temperature, INITIAL: temperature}
         try:
@@ -132,16 +138,26 @@ class Cell:
             raise CellError(f"{rule}, but got {got}. Take lower currents or a lower contact resistance.") from error
 
     def soc(self, solution: Solution, seconds: np.ndarray) -> np.ndarray:
-        """State of charge at some times: the negative electrode's lithium between its empty and full contents."""
+        """Compute the state of charge at times of a discharge, from the lithium content of the negative electrode.
+
+        Args:
+            solution: From `solve`.
+            seconds: Times since the start.
+        """
         stoichiometry = solution["Average negative particle stoichiometry"](seconds)
         return (stoichiometry - self._empty) / (self._full - self._empty)
 
     def table(self, current: float, temperature: float) -> pd.DataFrame:
-        """One discharge in rows that are evenly spaced over the states of charge it passes.
+        """Simulate one discharge and tabulate it in rows that are evenly spaced in state of charge.
 
-        On discharge eta_p, eta_n and dV_IR are positive losses: V = V_OCV − eta_p − eta_n − dV_IR, with V_OCV at the
-        particles' surfaces. Heats are averages over the cell's volume. PyBaMM keeps the heat of the contact
-        resistance out of its total, though it warms the cell; here it is part of Q_irr and Q_tot.
+        During a discharge eta_p, eta_n and dV_IR are positive losses: V = V_OCV − eta_p − eta_n − dV_IR, with V_OCV at
+        the particles' surfaces. Heats are averages over the cell's volume. PyBaMM does not count the heat of the
+        contact resistance in its total, though it warms the cell; here it is part of Q_irr and Q_tot.
+
+        Args:
+            current: In A.
+            temperature: Ambient temperature in K.
+        Returns: Columns `INPUTS` and `OUTPUTS`, one row per point.
         """
         solution = self.solve(current, temperature)
         seconds = np.linspace(0, solution.t[-1], self.config.soc_points)  # at constant current even in charge as well
@@ -168,12 +184,13 @@ class Cell:
 
 
 def simulate(config: CellConfig, progress: bool = False) -> pd.DataFrame:
-    """Run all discharges of a grid.
+    """Simulate all discharges of a grid.
 
     Args:
         config: The cell and the grid.
         progress: Whether to show a progress bar.
     Returns: One row per point: `INPUTS`, `OUTPUTS`, and the number of the discharge in `discharge`.
+    Raises: CellError, if the cell or a discharge cannot be simulated.
     """
     cell = Cell(config)
     grid = list(product(cell.currents(), config.temperatures))
@@ -183,7 +200,10 @@ def simulate(config: CellConfig, progress: bool = False) -> pd.DataFrame:
 
 
 def import_pybamm() -> Any:
-    """PyBaMM, imported when it is needed, without its telemetry."""
+    """Load the module of PyBaMM with its telemetry switched off.
+
+    Raises: MissingPackageError, if it is not installed.
+    """
     os.environ.setdefault("PYBAMM_DISABLE_TELEMETRY", "true")
     try:
         import pybamm
@@ -195,7 +215,10 @@ def import_pybamm() -> Any:
 
 
 def pybamm_version() -> str:
-    """Version of the installed PyBaMM, without importing it."""
+    """Return the version of the installed PyBaMM, without importing it.
+
+    Raises: MissingPackageError, if it is not installed.
+    """
     try:
         return metadata.version("pybamm")
     except metadata.PackageNotFoundError:

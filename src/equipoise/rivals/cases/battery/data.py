@@ -1,4 +1,4 @@
-"""The battery study's table: simulated discharges, measured with noise, and split for training and tests."""
+"""The table of the battery study: simulated discharges with measurement noise, split for training and testing."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from equipoise.data import write_atomically
 from equipoise.errors import EquipoiseError
 from equipoise.rivals.cases.battery.cell import INPUTS, OUTPUTS, CellConfig, pybamm_version, simulate
 
-FORMAT = 1  # of the cache; one more when what `simulate` returns changes
+FORMAT = 1  # of the cache; to be raised when the result of `simulate` changes
 BALANCES = {"voltage": "V = V_OCV - eta_p - eta_n - dV_IR", "heat": "Q_tot = Q_rev + Q_irr"}
 
 log = logging.getLogger(__name__)
 
-Rows = NDArray[np.intp]
+Integers = NDArray[np.intp]
 Std = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class DataError(EquipoiseError, ValueError):
-    """A part of the data that does not exist."""
+    """Rows were requested that the data do not have."""
 
 
 class DataConfig(BaseModel):
-    """What is simulated, and how it is measured and split.
+    """The configuration of simulation, noise and split.
 
     Attributes:
         cell: The cell and its discharges.
-        seed: Of noise and split.
+        seed: Seed of noise and split.
         voltage_noise: Standard deviation in V at the grid's lowest and highest current, linear in between.
-        heat_noise: The same for heats, in W/m³.
+        heat_noise: Likewise for the heats, in W/m³.
         split: Shares of rows for training, validation and test.
     """
 
@@ -60,7 +60,7 @@ class DataConfig(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class BatteryData:
-    """A table of discharges and the rows that are used for training, validation and test.
+    """A table of discharges, and which of its rows are for training, validation and testing.
 
     Attributes:
         X: Inputs, columns `INPUTS`.
@@ -77,23 +77,30 @@ class BatteryData:
     Y: pd.DataFrame
     truth: pd.DataFrame
     noise_std: pd.DataFrame
-    discharge: Rows
-    train: Rows
-    validation: Rows
-    test: Rows
+    discharge: Integers
+    train: Integers
+    validation: Integers
+    test: Integers
 
     def part(self, name: Literal["train", "validation", "test"]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Inputs and measured outputs of one part; their index holds the numbers of the rows."""
+        """Select inputs and measured outputs of one part; their index holds the numbers of the rows."""
         rows = getattr(self, name)
         return self.X.iloc[rows], self.Y.iloc[rows]
 
     def leave_out(self, current: float | None = None, temperature: float | None = None) -> BatteryData:
-        """Test on all rows of the discharges with this current (in A) or temperature, and train without them."""
-        asked = {"I [A]": current, "T [K]": temperature}
+        """Test on all rows of the discharges with a current or temperature, and train without them.
+
+        Args:
+            current: In A; None for any.
+            temperature: In K; None for any.
+        Returns: The same table with other rows for training, validation and testing.
+        Raises: DataError, if neither is given, or a value is not on the grid.
+        """
+        chosen = {"I [A]": current, "T [K]": temperature}
         if current is None and temperature is None:
             raise DataError("leave_out() must get a current or a temperature, but got neither. Give one of them.")
         out = np.zeros(len(self.X), bool)
-        for column, value in asked.items():
+        for column, value in chosen.items():
             if value is not None:
                 out |= self._rows_with(column, value)
         train, validation = self.train[~out[self.train]], self.validation[~out[self.validation]]
@@ -103,6 +110,11 @@ class BatteryData:
         """Keep `n_train` training rows, and at most a third as many for validation; the test rows stay.
 
         With the same seed, the rows of a smaller number are among those of a larger one.
+
+        Args:
+            n_train: Number of training rows, from 3 to those there are.
+            seed: Seed of the selection.
+        Raises: DataError, if there are not as many training rows.
         """
         most = len(self.train)
         if not 3 <= n_train <= most:
@@ -112,20 +124,22 @@ class BatteryData:
         return replace(self, train=train[:n_train], validation=validation[: n_train // 3])
 
     def _rows_with(self, column: str, value: float) -> NDArray[np.bool_]:
-        found = np.isclose(self.X[column], value, rtol=1e-9, atol=0)
-        if not found.any():
+        equal = np.isclose(self.X[column], value, rtol=1e-9, atol=0)
+        if not equal.any():
             grid = ", ".join(f"{v:g}" for v in self.X[column].unique())
             raise DataError(f"{column!r} must be a value of the grid, but got {value}. Choose one of: {grid}.")
-        return found
+        return equal
 
 
 def load(config: DataConfig, cache: Path | None = None, progress: bool = False) -> BatteryData:
     """Simulate the discharges, or read them from the cache, and add noise.
 
     Args:
-        config: What is simulated, measured and split.
+        config: The configuration of simulation, noise and split.
         cache: Folder that keeps simulations, or None to keep nothing.
         progress: Whether to show a progress bar while simulating.
+    Raises: CellError, if the discharges cannot be simulated. MissingPackageError, if PyBaMM is needed and not
+        installed.
     """
     table = _simulated(config.cell, cache, progress)
     X, truth = table.reindex(columns=list(INPUTS)), table.reindex(columns=list(OUTPUTS))
@@ -139,7 +153,7 @@ def load(config: DataConfig, cache: Path | None = None, progress: bool = False) 
 
 
 def balances() -> LinearConstraint:
-    """The balances of the outputs: 'voltage' and 'heat'.
+    """Return the balances of the outputs, 'voltage' and 'heat'.
 
     Example:
         >>> balances()
@@ -178,13 +192,13 @@ def _write(path: Path, identity: str, table: pd.DataFrame) -> None:
 
 
 def _read(path: Path, identity: str) -> pd.DataFrame | None:
-    """The table in a file; None if it is not what was written there for this identity."""
+    """Read the table in a file; return None if the file is damaged or was written for another identity."""
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             content = {name: file[name] for name in ("identity", "columns", "values", "checksum")}
         columns, values = content["columns"].tolist(), content["values"]
-        found = _digest(str(content["identity"]), *columns, values.tobytes())
-        if (str(content["identity"]), str(content["checksum"])) != (identity, found):
+        checksum = _digest(str(content["identity"]), *columns, values.tobytes())
+        if (str(content["identity"]), str(content["checksum"])) != (identity, checksum):
             raise ValueError("its content does not match its checksum")
         return pd.DataFrame(values, columns=columns).astype({"discharge": int})
     except Exception as error:  # a damaged archive fails in many ways

@@ -1,4 +1,4 @@
-"""Settings of fits to the battery table, from one committed file."""
+"""Settings of fits to the battery's table, read from `settings.toml`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from equipoise.training import TrainingPlan
 
 Positive = Annotated[int, Field(ge=1)]
 
-OURS = TrainingPlan().temperature  # the paper's is 1
+OURS = TrainingPlan().temperature  # of the posterior, in our model; the paper's is 1
 
 
 class Settings(BaseModel):
     """One configuration of the study.
 
     Attributes:
-        data: What is simulated, measured and split; its seed is that of the run.
+        data: Simulation, noise and split; its seed is replaced by that of the run.
         hidden: Widths of the hidden layers.
-        activation: Of the hidden layers.
+        activation: Activation of the hidden layers.
         training: Fields of `TrainingPlan`.
-        n_draws: Posterior draws that scores average over.
-        violation_draws: Posterior draws that violations are taken over.
+        n_draws: Number of posterior draws for scores.
+        violation_draws: Number of posterior draws for violations of the balances.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,13 +39,22 @@ class Settings(BaseModel):
 
     @classmethod
     def named(cls, name: Literal["full", "small"] | str = "full") -> Settings:
-        """One of the committed configurations."""
+        """Read a configuration from `settings.toml`.
+
+        Args:
+            name: "full", or "small" for a run of a minute whose numbers mean nothing.
+        """
         text = resources.files("equipoise.rivals.cases.battery").joinpath("settings.toml").read_text("utf-8")
         return cls(**tomllib.loads(text)[name])
 
     def data_of(self, seed: int) -> DataConfig:
-        """The data's configuration with the noise and split of a seed."""
+        """Return the configuration of the data with the noise and split of a seed."""
         return self.data.model_copy(update={"seed": seed})
 
     def plan(self, temperature: float = 1.0) -> TrainingPlan:
+        """Return the training plan.
+
+        Args:
+            temperature: Temperature of the posterior; the paper's is 1.
+        """
         return TrainingPlan(**self.training, temperature=temperature)

@@ -13,11 +13,11 @@ from equipoise.gaussian.distributions import DiagonalGaussian
 from equipoise.network.likelihood import marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
-from equipoise.rivals.methods import quadratic
+from equipoise.rivals.methods import qp_layer
 from equipoise.rivals.methods.gains import GainGaussian, orthogonal_gain
-from equipoise.rivals.methods.imposing import ImposedBNN
+from equipoise.rivals.methods.imposed_network import ImposedBNN
 from equipoise.rivals.methods.members import starting_weights
-from equipoise.rivals.methods.quadratic import SolvedGaussian, fine_tune, quadratic_layer
+from equipoise.rivals.methods.qp_layer import SolvedGaussian, fine_tune, quadratic_layer
 from equipoise.training.plan import TrainingPlan
 
 B = torch.tensor([[1.0, -1.0, -1.0, 0.0], [0.0, 2.0, 0.5, 1.0]], dtype=torch.float64)
@@ -76,4 +76,4 @@ def test_a_missing_package_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "cvxpylayers.torch", None)
     monkeypatch.setitem(sys.modules, "cvxpy", None)
     with pytest.raises(ImportError, match=r"needs cvxpylayers.*pip install 'equipoise\[compare\]'"):
-        quadratic.quadratic_layer(B)
+        qp_layer.quadratic_layer(B)

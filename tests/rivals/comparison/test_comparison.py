@@ -11,9 +11,9 @@ import pytest
 from equipoise.app.job import Job
 from equipoise.rivals.cases.case import CaseError
 from equipoise.rivals.cases.collection import named_case, write_case
-from equipoise.rivals.comparison.running import CaseFacts, Comparison, as_case, compare
+from equipoise.rivals.comparison.comparison import CaseFacts, Comparison, as_case, compare
 from equipoise.rivals.comparison.trial import Trial
-from equipoise.rivals.methods import quadratic
+from equipoise.rivals.methods import qp_layer
 from equipoise.rivals.methods.catalogue import DEFAULT, Method, MethodError
 from equipoise.training.plan import TrainingPlan
 
@@ -28,7 +28,7 @@ def tiny(name="few"):
 
 @pytest.mark.usefixtures("long_training")
 def test_every_default_method_is_scored_on_the_same_rows(monkeypatch):
-    monkeypatch.setattr(quadratic, "ROWS", 16)
+    monkeypatch.setattr(qp_layer, "ROWS", 16)
     found = compare(replace(tiny(), split=_small), DEFAULT, seeds=1)
     assert [line.method for line in found.lines] == list(DEFAULT)
     told = {line.method: line.failures for line in found.lines if line.failures}

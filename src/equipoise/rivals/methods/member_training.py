@@ -1,9 +1,10 @@
-"""Training of members: the core's three phases for weight vectors instead of a posterior, all members at once.
+"""Training of members: weight vectors instead of a posterior, all members in one batched pass.
 
-*Means* on squared error, then everything on the negative log-likelihood with the prior's pull on the weights, then
-spreads alone; rates, schedules, batch sizes and stopping are those of the core's `TrainingPlan`. Each member has its
-own start, its own shuffling and its own best state, so that one trained among others ends where it would have ended
-alone. Tolerances and sensors are properties of the data: members share them.
+The three phases are those of the library: means on squared error, then everything on the negative log-likelihood with
+the weights' prior, then the variance and sensor heads alone. Rates, schedules, batch sizes and stopping are taken from
+the `TrainingPlan`. Each member has its own starting weights, its own shuffling and its own best state, so that it ends
+where it would have ended if it had been trained alone. Tolerances and sensors are properties of the data: the members
+share them.
 """
 
 import math
@@ -16,8 +17,14 @@ from torch import Tensor, nn
 
 from equipoise.data import Rows
 from equipoise.network import NetworkGaussian, derived_seed, parameters_of
-from equipoise.rivals.methods.imposing import ImposedBNN
-from equipoise.rivals.methods.members import evaluate_members, head_mask, masks, member_rmse, starting_weights
+from equipoise.rivals.methods.imposed_network import ImposedBNN
+from equipoise.rivals.methods.members import (
+    dropout_masks,
+    evaluate_members,
+    member_rmse,
+    spread_mask,
+    starting_weights,
+)
 from equipoise.training import (
     PHASES,
     Adam,
@@ -46,15 +53,16 @@ def fit_members(
     """Train one weight vector per seed; tolerances and sensors of `model` are trained in place.
 
     Args:
-        model: In standardized units.
+        model: The model, in standardized units.
         rows: Training rows.
         validation: Held-out rows that decide when to stop and which state is kept; None keeps the last.
-        plan: The numbers.
-        seeds: Of each member's start and shuffling.
+        plan: Epochs, rates, batch sizes and patience.
+        seeds: Seed of each member's starting weights and shuffling.
         dropout: Probability that a hidden unit is left out in a step, row by row.
         callback: Called with the record of each epoch.
+    Returns: The weight vectors, and the record of all epochs.
     """
-    run = MembersRun(model, rows, validation, plan, seeds, dropout)
+    run = MemberTraining(model, rows, validation, plan, seeds, dropout)
     for phase in PHASES:
         run.start(phase)
         for record in run.epochs(plan.epochs_of(phase)):
@@ -65,8 +73,11 @@ def fit_members(
     return run.weights.detach(), run.history
 
 
-class MembersRun:
-    """One training of all members: their weights, the optimiser, and each one's best state of the phase."""
+class MemberTraining:
+    """One training of all members: their weights, the optimiser, and each member's best state in the phase.
+
+    Args: Those of `fit_members`.
+    """
 
     def __init__(
         self,
@@ -81,11 +92,15 @@ class MembersRun:
         self.validation, self.seeds, self.history = validation, list(seeds), History(stopped="all epochs run")
         device = rows.x.device
         self.weights = nn.Parameter(starting_weights(model.network, self.seeds).to(device))
-        self.heads = head_mask(model.network).to(device)
+        self.spread_heads = spread_mask(model.network).to(device)
         self.phase, self.best = "means", _Best(len(self.seeds))
 
     def start(self, phase: str) -> None:
-        """Begin a phase: means from the start, likelihood from their residuals, spreads from the likelihood's best."""
+        """Start a phase, "means", "elbo" or "noise": set what it starts from, and make its optimiser.
+
+        The second phase starts with variances from the residuals of the means, the third from the best state of the
+        second.
+        """
         self.phase = phase
         if phase == "elbo":
             self._start_variances()
@@ -99,13 +114,13 @@ class MembersRun:
 
     @torch.no_grad()
     def start_from(self, weights: Float[Tensor, "M P"]) -> None:
-        """Begin to train given members on with the likelihood."""
+        """Start the phase of the likelihood with the weights of trained members."""
         self.phase, self.best = "elbo", _Best(len(self.seeds))
         self.weights.copy_(weights)
         self.optimizer = Adam([{"params": [self.weights], "peak": self.plan.learning_rate}], self._fused)
 
     def epochs(self, total: int) -> Iterator[dict]:
-        """Run a phase, yielding the record of each epoch."""
+        """Run at most `total` epochs of the phase and yield the record of each."""
         self.best.since.zero_()
         for epoch in range(total):
             clock = time.perf_counter()
@@ -122,30 +137,30 @@ class MembersRun:
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Go back to each member's best state."""
+        """Return each member to its best state."""
         self.best.restore(self.weights, self._shared())
         self.model.eval()
 
-    def said(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> NetworkGaussian:
-        """What members say, each of its own of the rows `(M · b)`; dropout draws a mask for every row."""
-        x = rows.x.unflatten(0, (len(weights), -1))
-        keep = None
+    def predict(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> NetworkGaussian:
+        """Evaluate each member at its own `b` of the `M · b` rows; dropout draws a mask for every row."""
+        x, network = rows.x.unflatten(0, (len(weights), -1)), self.model.network
+        masks = None
         if self.dropout > 0:
-            keep = [part.to(x) for part in masks(self.model.network, tuple(x.shape[:2]), self.dropout, generator)]
-        return evaluate_members(self.model.network, weights, x, keep)
+            masks = [mask.to(x) for mask in dropout_masks(network, tuple(x.shape[:2]), self.dropout, generator)]
+        return evaluate_members(network, weights, x, masks)
 
     def losses(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> Float[Tensor, " M"]:
-        """Root mean squared error in the first phase, negative log-likelihood per row in the others."""
+        """Compute each member's loss: RMSE in the first phase, negative log-likelihood per row in the others."""
         if self.phase != "means":
             return -self._log_prob(weights, rows, generator).mean(1)
-        said = self.said(weights, rows, generator)
-        return member_rmse(said.mean, rows.y.unflatten(0, (len(weights), -1)).to(said.mean.dtype))
+        mean = self.predict(weights, rows, generator).mean
+        return member_rmse(mean, rows.y.unflatten(0, (len(weights), -1)).to(mean.dtype))
 
     def _log_prob(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> Float[Tensor, "M b"]:
-        """Of each member's rows, with one draw of masks, tolerances and sensors."""
-        said = self.said(weights, rows, generator)
-        factor = None if said.sensor_factor is None else said.sensor_factor.flatten(0, 1)
-        flat = NetworkGaussian(said.mean.flatten(0, 1), said.var.flatten(0, 1), factor)
+        """Compute the log-likelihood of each member's rows, with one draw of masks, tolerances and sensors."""
+        output = self.predict(weights, rows, generator)
+        factor = None if output.sensor_factor is None else output.sensor_factor.flatten(0, 1)
+        flat = NetworkGaussian(output.mean.flatten(0, 1), output.var.flatten(0, 1), factor)
         return self.model.log_likelihood(flat, rows, generator).unflatten(0, (len(weights), -1))
 
     def _epoch(self, epoch: int, total: int) -> float:
@@ -160,7 +175,7 @@ class MembersRun:
         return sum(parts) / order.numel()
 
     def step(self, batch: Rows, fraction: float, generator: torch.Generator) -> float:
-        """One optimiser step at `fraction` of the phase; the members' mean loss before it."""
+        """Take one optimiser step at `fraction` of the phase, and return the members' mean loss before it."""
         means = self.phase == "means"
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (one_cycle(fraction) if means else cosine(fraction))
@@ -168,13 +183,13 @@ class MembersRun:
         losses = self.losses(self.weights, batch, generator)
         if not bool(losses.isfinite().all()):
             raise TrainingError(f"The training loss must stay finite, but got {losses.tolist()}. Lower the rates.")
-        (losses.sum() + (0.0 if means else self._kl_weight(fraction) * self._pull())).backward()
-        self._tame()
+        (losses.sum() + (0.0 if means else self._kl_weight(fraction) * self._prior_loss())).backward()
+        self._limit_gradients()
         self.optimizer.step()
         return float(losses.detach().mean())
 
-    def _pull(self) -> Tensor:
-        """What the priors of weights, tolerances and sensors say, per row, summed over members."""
+    def _prior_loss(self) -> Tensor:
+        """Compute the loss due to the priors of weights, tolerances and sensors, per row, summed over members."""
         of_weights = 0.5 * (self.weights.double() / self.model.network.posterior.prior_std).square().sum()
         shared = len(self.seeds) * self.model.kl_shared()
         return (self.plan.temperature * of_weights + shared) / len(self.rows)
@@ -183,21 +198,21 @@ class MembersRun:
         return 1.0 if self.phase == "noise" else min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
 
     @torch.no_grad()
-    def _tame(self) -> None:
-        """Hold the means in the last phase, and clip each member's gradient to the plan's norm."""
+    def _limit_gradients(self) -> None:
+        """Zero the gradients of the means in the last phase, and clip each member's gradient to the plan's norm."""
         grad = self.weights.grad
         if grad is None:
             return
         if self.phase == "noise":
-            grad *= self.heads
+            grad *= self.spread_heads
         norm = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
         grad *= (self.plan.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
 
     @torch.no_grad()
     def _validate(self, epoch: int, total: int, number: int) -> float:
-        """Each member's loss on the held-out rows, with the same noise every time; the best states are kept."""
-        everything = torch.arange(len(self.validation)).repeat(len(self.seeds))  # type: ignore[arg-type]
-        held_out = self.validation.take(everything.to(self.rows.x.device))  # type: ignore[union-attr]
+        """Compute the mean loss on held-out rows, with the same noise every time, and keep the best states."""
+        rows_of_each = torch.arange(len(self.validation)).repeat(len(self.seeds))  # type: ignore[arg-type]
+        held_out = self.validation.take(rows_of_each.to(self.rows.x.device))  # type: ignore[union-attr]
         values = self._held_out_losses(held_out, self._generator(len(PHASES)))
         warming_up = self.phase == "elbo" and epoch <= self.plan.kl_warmup * total
         patience = self.plan.patience if self.phase == "elbo" else total
@@ -206,7 +221,7 @@ class MembersRun:
         return float(values.mean())
 
     def _held_out_losses(self, rows: Rows, generator: torch.Generator) -> Float[Tensor, " M"]:
-        """Of the mixture that each member predicts, where masks, tolerances or sensors are drawn."""
+        """Compute each member's loss under the mixture over draws of masks, tolerances and sensors."""
         if self.phase == "means" or not (self.dropout > 0 or self._shared()):
             return self.losses(self.weights, rows, generator)
         n_draws = self.plan.draws_per_row(len(self.validation))  # type: ignore[arg-type]
@@ -215,7 +230,7 @@ class MembersRun:
 
     @torch.no_grad()
     def _start_variances(self) -> None:
-        """Each member's variance head from the residuals of its means; the shared start is that of the first."""
+        """Set each variance head from the residuals of the member's means; the first sets tolerances and sensors."""
         loc = self.model.network.posterior.loc
         for member in reversed(range(len(self.seeds))):
             loc.copy_(self.weights[member])
@@ -234,7 +249,7 @@ class MembersRun:
 
 
 class _Best:
-    """The best state of each member, and of what they share when they did best together."""
+    """The best state of each member, and the tolerances and sensors of the epoch with the best mean over members."""
 
     def __init__(self, n_members: int):
         self.value = torch.full((n_members,), torch.inf, dtype=torch.float64)
@@ -245,10 +260,18 @@ class _Best:
     def keep(
         self, values: Tensor, weights: Tensor, shared: list[nn.Parameter], patience: int, counts: bool = True
     ) -> bool:
-        """Note the values of one epoch; a member that has run out of patience alone does not come back.
+        """Keep the states of one epoch that are better than before, and return whether their mean is.
 
-        Where the prior's pull still grows, no epoch `counts` as one without success. It may be kept, though: weights
-        without a spread learn noise from the first epoch on, and are never better than before they do.
+        A member whose patience has run out keeps its state for good. While the weight of the prior still grows, no
+        epoch `counts` against the patience. Its state may be kept, though: weights without a posterior spread overfit
+        from the first epoch on, so that their best state can be an early one.
+
+        Args:
+            values: Loss of each member on the held-out rows.
+            weights: Weights of each member.
+            shared: Parameters of tolerances and sensors.
+            patience: Epochs without improvement after which a member stops.
+            counts: Whether this epoch counts as one without improvement where there is none.
         """
         values = values.double().cpu()
         better = (values < self.value) & (self.since < patience)
@@ -261,6 +284,7 @@ class _Best:
         return improved
 
     def restore(self, weights: Tensor, shared: list[nn.Parameter]) -> None:
+        """Copy the best states into weights and shared parameters."""
         if self.weights is not None:
             weights.copy_(self.weights)
         for part, kept in zip(shared, self.shared or [], strict=False):

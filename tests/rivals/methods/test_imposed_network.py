@@ -14,22 +14,22 @@ from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.rivals.methods.gains import GainGaussian, completing_gain, orthogonal_gain
-from equipoise.rivals.methods.imposing import ImposedBNN
+from equipoise.rivals.methods.imposed_network import ImposedBNN
 from equipoise.rivals.methods.members import Members
-from equipoise.rivals.methods.penalty import MissingGaussian, Penalised
+from equipoise.rivals.methods.penalty import Penalised, ResidualGaussian
 from equipoise.training.gradient import backward
 
-WAYS = {
+MECHANISMS = {
     "projection": (partial(GainGaussian.of, rule=orthogonal_gain), marginal),
     "completion": (partial(GainGaussian.of, rule=completing_gain), marginal),
-    "penalty": (MissingGaussian.of, Penalised(3.0)),
+    "penalty": (ResidualGaussian.before, Penalised(3.0)),
 }
 
 
-def imposed(meet=None, likelihood=marginal, tolerance=0.0):
+def imposed(impose=None, likelihood=marginal, tolerance=0.0):
     network = BayesianMLP(2, 3, (4,), generator=torch.Generator().manual_seed(0))
     layer = ConditioningLayer(LinearConstraint([[1.0, 1.0, -1.0]]), tolerance)
-    return ImposedBNN(ConstrainedBNN(network, layer, likelihood), meet)
+    return ImposedBNN(ConstrainedBNN(network, layer, likelihood), impose)
 
 
 def rows(n=8):
@@ -38,10 +38,10 @@ def rows(n=8):
     return Rows(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y), torch.as_tensor(t))
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", MECHANISMS)
 def test_the_cores_training_step_descends_the_same_objective(name):
-    meet, likelihood = WAYS[name]
-    model, data = imposed(meet, likelihood), rows()
+    impose, likelihood = MECHANISMS[name]
+    model, data = imposed(impose, likelihood), rows()
     expected = model.negative_elbo(data, 8, torch.Generator().manual_seed(3))
     wanted = torch.autograd.grad(expected.per_row(), list(model.network.parameters()))
     value = backward(model, data, 8, torch.Generator().manual_seed(3))
@@ -52,14 +52,14 @@ def test_the_cores_training_step_descends_the_same_objective(name):
 
 def test_the_penalty_reaches_the_objective():
     data = rows()
-    plain, penalised = (imposed(MissingGaussian.of, Penalised(strength)) for strength in (0.0, 2.0))
+    plain, penalised = (imposed(ResidualGaussian.before, Penalised(strength)) for strength in (0.0, 2.0))
     said = plain.network.at_means(data.x)
-    miss = data.target - said.mean.double() @ plain.conditioning.B.mT
+    residual = data.target - said.mean.double() @ plain.conditioning.B.mT
     added = plain.log_likelihood(said, data) - penalised.log_likelihood(said, data)
-    np.testing.assert_allclose(added.detach(), 2.0 * miss.square().sum(-1).detach(), rtol=1e-6)
+    np.testing.assert_allclose(added.detach(), 2.0 * residual.square().sum(-1).detach(), rtol=1e-6)
 
 
-def test_without_another_way_it_is_the_core():
+def test_without_another_mechanism_it_is_the_library_model():
     model, data = imposed(likelihood=joint, tolerance=0.3), rows()
     core = ConstrainedBNN(model.network, model.conditioning, joint)
     draws = model.draw(5, 0)

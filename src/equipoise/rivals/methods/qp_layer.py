@@ -4,8 +4,8 @@
 
     minimise ½ ‖y − μ‖²   subject to   B y = t
 
-solved row by row by a general solver and differentiated through its optimality conditions. For linear balances the
-solution is that of `orthogonal_gain`, to rounding: the layer is here to show that, and what it costs.
+A general solver solves it row by row, and gradients are taken through its optimality conditions. For linear balances
+the solution equals that of `orthogonal_gain` to rounding: the layer is here to show that, and to measure its cost.
 """
 
 import time
@@ -22,14 +22,14 @@ from torch import Tensor
 from equipoise.data import Rows
 from equipoise.errors import MissingPackageError
 from equipoise.gaussian import ConditionedGaussian
-from equipoise.rivals.methods.fitting import MembersRun
 from equipoise.rivals.methods.gains import GainGaussian, orthogonal_gain
-from equipoise.rivals.methods.imposing import ImposedBNN
+from equipoise.rivals.methods.imposed_network import ImposedBNN
+from equipoise.rivals.methods.member_training import MemberTraining
 from equipoise.training import TrainingPlan
 
-EPOCHS, ROWS = 5, 1000  # of fine-tuning: a solve per row and step allows no more
-RATE = 0.1  # of the plan's
-# Other solvers and modes leave gradients wrong in the fourth digit; one thread, as the closed form is given.
+EPOCHS, ROWS = 5, 1000  # of fine-tuning: more would take too long with one solution per row and step
+RATE = 0.1  # relative to the plan's learning rate
+# Gradients of other solvers and modes are wrong in the fourth digit. One thread, as for the closed form.
 SOLVER = {"solve_method": "SCS", "eps": 1e-10, "n_jobs_forward": 1}
 DERIVATIVE = {"mode": "dense", "n_jobs_backward": 1}
 
@@ -37,9 +37,9 @@ Solve = Callable[[Tensor, Tensor], Tensor]
 
 
 def quadratic_layer(B: Float[Tensor, "m n_y"]) -> Solve:
-    """The function that takes means `(n, n_y)` and targets `(n, m)` to the nearest means that obey.
+    """Return the function that projects means `(n, n_y)` onto the balances with targets `(n, m)` by a QP solver.
 
-    Raises: ImportError, if cvxpylayers is not installed.
+    Raises: MissingPackageError, if cvxpylayers is not installed.
     """
     try:
         with _quiet():
@@ -65,7 +65,7 @@ def quadratic_layer(B: Float[Tensor, "m n_y"]) -> Solve:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of packages that announce their own changes."""
+    """Suppress warnings, such as the deprecations that cvxpy and its solvers announce."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -73,22 +73,22 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SolvedGaussian(GainGaussian):
-    """Orthogonal projection whose mean a solver finds.
+    """Orthogonal projection whose mean is computed by a QP solver.
 
     Args:
-        solve: From `quadratic_layer`.
+        solve: The function that `quadratic_layer` returns.
     """
 
     solve: Solve | None = None
 
     @classmethod
     def by(cls, solve: Solve, conditioned: ConditionedGaussian) -> "SolvedGaussian":
-        """The same Gaussian and balances, its mean to be projected by a solver."""
+        """Replace the mean of a conditioned Gaussian by the solver's projection; its prior and balances stay."""
         return replace(cls.of(conditioned, orthogonal_gain), solve=solve)  # type: ignore[return-value]
 
     @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:
-        """The nearest point to `μ` that obeys."""
+        """The point nearest to `μ` that obeys the balances."""
         return self._to_outputs(self.solve(self.prior.mean, self.target))  # type: ignore[misc]
 
 
@@ -100,32 +100,33 @@ def fine_tune(
     seeds: list[int],
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "M P"], dict[str, float]]:
-    """Train on with the layer for a few epochs of a few rows; the weights, and seconds per step by either way.
+    """Continue the training of members with the QP layer for a few epochs, and time its steps.
 
     Args:
-        model: With a conditioning of tolerance 0; it is left with the closed form, which predicts the same.
-        weights: Of each member, trained without balances.
-        rows: Training rows, of which the first are taken.
-        plan: Of the training, whose rate is lowered.
-        seeds: Of each member's shuffling.
+        model: Has a conditioning of tolerance 0; afterwards it has the closed form, which predicts the same.
+        weights: Weights of each member, trained without balances.
+        rows: Training rows, of which the first `ROWS` are used.
+        plan: The plan of the training before; its learning rate is lowered.
+        seeds: Seed of each member's shuffling.
         dropout: Probability that a hidden unit is left out in a step.
+    Returns: The weights, and seconds per step by "closed form" and by "qp".
     """
-    gently = replace(plan, learning_rate=RATE * plan.learning_rate, kl_warmup=0.0)
-    run = MembersRun(model, rows.take(slice(0, ROWS)), None, gently, seeds, dropout)
+    gentle_plan = replace(plan, learning_rate=RATE * plan.learning_rate, kl_warmup=0.0)
+    run = MemberTraining(model, rows.take(slice(0, ROWS)), None, gentle_plan, seeds, dropout)
     run.start_from(weights)
     solve = quadratic_layer(model.conditioning.B)  # type: ignore[union-attr]
-    ways = {"closed form": partial(GainGaussian.of, rule=orthogonal_gain), "qp": partial(SolvedGaussian.by, solve)}
+    closed_form = partial(GainGaussian.of, rule=orthogonal_gain)
     seconds = {}
     with _quiet():
-        for name, model.meet in ways.items():
+        for name, model.impose in {"closed form": closed_form, "qp": partial(SolvedGaussian.by, solve)}.items():
             seconds[name] = _seconds_per_step(run)
         run.start_from(weights)
         run.history.epochs.extend(run.epochs(EPOCHS))
-    model.meet = ways["closed form"]
+    model.impose = closed_form
     return run.weights.detach(), seconds
 
 
-def _seconds_per_step(run: MembersRun, steps: int = 3) -> float:
+def _seconds_per_step(run: MemberTraining, steps: int = 3) -> float:
     size = run.plan.rows_per_step(len(run.rows)) * len(run.seeds)
     batch, generator = run.rows.take(torch.arange(size) % len(run.rows)), torch.Generator().manual_seed(0)
     times = []

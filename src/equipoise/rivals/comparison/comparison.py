@@ -1,4 +1,4 @@
-"""`compare`: every method on every case with every seed, through joblib, and the files that tell of it."""
+"""Comparison: every method on every case with every seed, run through joblib, and the files with the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRIALS = "trials"
 
 
 class CaseFacts(BaseModel):
-    """What a reader of the results wants to know of a case."""
+    """A description of a case for readers of the results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,13 +42,13 @@ class CaseFacts(BaseModel):
 
 
 class Comparison(BaseModel):
-    """The content of compare.json.
+    """The results of a comparison, which compare.json holds.
 
     Attributes:
-        command: What made it.
-        versions: Of what numbers depend on.
-        cases: In their order.
-        trials: Every single result.
+        command: The command that made them.
+        versions: Versions of the packages that numbers depend on.
+        cases: The cases, in their order.
+        trials: The result of every trial.
         lines: Their summary, one line for each case and method.
     """
 
@@ -62,19 +62,25 @@ class Comparison(BaseModel):
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Comparison:
-        """Read compare.json."""
+        """Read compare.json.
+
+        Raises: CaseError, if it cannot be read or holds something else.
+        """
         try:
             return cls.model_validate_json(Path(path).read_text("utf-8"))
         except OSError as error:
             raise CaseError(f"'{path}' must be readable, but got: {error.strerror or error}.") from error
         except ValidationError as error:
-            found = error.errors()[0]
-            where = ".".join(map(str, found["loc"]))
-            raise CaseError(f"'{path}' must hold a comparison, but got {where!r}: {found['msg']}.") from error
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise CaseError(f"'{path}' must hold a comparison, but got {where!r}: {first['msg']}.") from error
 
     @classmethod
     def merged(cls, several: Sequence[Comparison]) -> Comparison:
-        """Comparisons on different cases as one."""
+        """Merge comparisons on different cases.
+
+        Raises: CaseError, if they were made with different versions or share a case.
+        """
         versions = [", ".join(f"{name} {number}" for name, number in one.versions.items()) for one in several]
         if len(set(versions)) > 1:
             listed = " and ".join(dict.fromkeys(versions))
@@ -91,7 +97,7 @@ class Comparison(BaseModel):
         )
 
     def of_case(self, name: str) -> list[Line]:
-        """The lines of one case."""
+        """Return the lines of one case."""
         return [line for line in self.lines if line.case == name]
 
 
@@ -108,40 +114,59 @@ def compare(
     """Fit every method to the same rows and score them on the same test rows.
 
     Args:
-        cases: One or several of: a job file, a `Case`, or the name of a case that comes with the package.
-        methods: Names such as "vi+none" or "ensemble+learned"; "default" for the usual ones, "all" for all pairs.
-        seeds: How many, or which; all methods share them, so that differences are paired.
-        folder: Where everything is written, and from where a run that was cut short goes on; None writes nothing.
-        n_jobs: Processes, each with one thread; a joblib backend for a cluster decides for itself (`fleet.py`).
-        verbose: Show progress.
-        command: What to note as the origin.
+        cases: One case or a list of them; each is the path of a job file, a `Job`, a `Case`, or the name of a case that
+            comes with the package ("tank", "flash", "biased", "hierarchy", "few", "battery").
+        methods: Names such as "vi+none" or "ensemble+learned"; "default" stands for the usual ones, "all" for all
+            combinations that make sense.
+        seeds: Number of seeds, or a list of seeds. All methods share them, so that differences are paired.
+        folder: Folder for the results, with which an interrupted run continues; None writes nothing.
+        n_jobs: Number of processes, each with one thread; where joblib's backend is a cluster, the cluster decides.
+        verbose: Whether to show progress bars.
+        command: The command to record in the results.
+    Returns: The results of all trials and their summary. A method that cannot be fitted has its reason there.
+    Raises: CaseError, if a case does not exist or the folder is a file. MethodError, if a method does not exist.
+
+    Example:
+        >>> from equipoise import TrainingPlan
+        >>> from dataclasses import replace
+        >>> case = as_case("few")
+        >>> quick = {"hidden": (8,), "training": TrainingPlan(max_epochs=3, mean_epochs=2, noise_epochs=1)}
+        >>> result = compare(replace(case, options=case.options | quick), ["deterministic+projection"], seeds=1)
+        >>> [(line.method, line.cells["worst_draw"].mean < 1e-9) for line in result.lines]
+        [('deterministic+projection', True)]
     """
-    picked = methods_named([methods] if isinstance(methods, str) else methods)
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    place = None if folder is None else _usable(Path(folder))
-    chosen = [as_case(case, folder) for case in _several(cases)]
-    _check_some(chosen, picked, numbers)
+    pairs = methods_named([methods] if isinstance(methods, str) else methods)
+    seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    folder = None if folder is None else _checked_folder(Path(folder))
+    chosen = [as_case(case, folder) for case in (cases if isinstance(cases, list | tuple) else [cases])]
+    _check_complete(chosen, pairs, seeds)
     trials = [
-        Trial(case, method, seed, None if place is None else place / TRIALS)
+        Trial(case, method, seed, None if folder is None else folder / TRIALS)
         for case in chosen
-        for method in picked
-        for seed in _seeds_of(method, numbers)
+        for method in pairs
+        for seed in _seeds_for(method, seeds)
     ]
-    if place is not None:
-        _unpack(place)
-    facts = tuple(_facts(case, numbers[0]) for case in chosen)  # first: what is simulated is then there for all
-    found = _run_all(trials, n_jobs, verbose)
+    if folder is not None:
+        _restore_trials(folder)
+    facts = tuple(_facts(case, seeds[0]) for case in chosen)  # before the trials, which share what is simulated here
+    results = _run_all(trials, n_jobs, verbose)
     versions = {name: version(name) for name in ("equipoise", "torch", "numpy")}
-    result = Comparison(
-        command=command, versions=versions, cases=facts, trials=tuple(found), lines=tuple(summarise(found))
+    comparison = Comparison(
+        command=command, versions=versions, cases=facts, trials=tuple(results), lines=tuple(summarise(results))
     )
-    if place is not None:
-        write_results(result, place)
-    return result
+    if folder is not None:
+        write_results(comparison, folder)
+    return comparison
 
 
 def as_case(case: Any, folder: str | os.PathLike | None = None) -> Case:
-    """A case as it is, by the name of one that comes with the package, or from a job file and its table."""
+    """Return a `Case` as it is, load one that comes with the package, or make one from a job file and its table.
+
+    Args:
+        case: A `Case`, the name of a case, the path of a job file, or a `Job`.
+        folder: Folder of the comparison, in which simulations are kept; None to keep nothing.
+    Raises: CaseError, if there is no such case. JobError or TableError, if a file cannot be used.
+    """
     if isinstance(case, Case):
         return case
     if isinstance(case, str) and not case.endswith(".toml") and not TABLE_NAME.search(case):
@@ -158,12 +183,12 @@ def as_case(case: Any, folder: str | os.PathLike | None = None) -> Case:
         for columns, missing in ((job.x_columns, False), (job.outputs, True))
     )
     rows = Table(pd.DataFrame(X, columns=list(job.x_columns)), pd.DataFrame(Y, columns=list(job.outputs)))
-    less = f" without {len(whole) - len(table)} incomplete rows" if len(whole) > len(table) else ""
-    return Case.of_job(job, SameTable(rows), name, f"the table '{job.data.name}'{less}")
+    skipped = f" without {len(whole) - len(table)} incomplete rows" if len(whole) > len(table) else ""
+    return Case.from_job(job, SameTable(rows), name, f"the table '{job.data.name}'{skipped}")
 
 
 def write_results(result: Comparison, folder: Path) -> None:
-    """Write compare.json, compare.csv (a line per trial), compare.md and a figure for each case."""
+    """Write compare.json, compare.csv (a line per trial), compare.md and a figure for each case into a folder."""
     from equipoise.rivals.comparison.document import page
     from equipoise.rivals.comparison.plotting import figure
 
@@ -179,31 +204,31 @@ def write_results(result: Comparison, folder: Path) -> None:
 
 
 def _run_all(trials: list[Trial], n_jobs: int, verbose: bool) -> list[TrialResult]:
-    """Results in the order of the trials; each is on disk as soon as it is there."""
+    """Run trials and return their results in the same order; each is written as soon as it is there."""
     named: dict[str, Task] = {f"{trial.case.name}: {trial.method.name}, seed {trial.seed}": trial for trial in trials}
     return list(run_many(named, n_jobs, verbose).values())
 
 
-def _unpack(folder: Path) -> None:
-    """Put what only compare.json holds where trials look for it: a copy of that file is enough to go on from."""
-    with suppress(CaseError):  # none yet, or one that will be written anew
+def _restore_trials(folder: Path) -> None:
+    """Write the trials that only compare.json holds to their own files, so that a run can continue from that file."""
+    with suppress(CaseError):  # there is none yet, or it will be written anew
         for result in Comparison.load(folder / "compare.json").trials:
-            keep(result, folder / TRIALS, anew=False)
+            keep(result, folder / TRIALS, overwrite=False)
 
 
-def _seeds_of(method: Method, seeds: list[int]) -> list[int]:
-    """One seed for what needs a solver in every step."""
-    return seeds[:1] if IMPOSITIONS[method.imposition].way == "qp" else seeds
+def _seeds_for(method: Method, seeds: list[int]) -> list[int]:
+    """Restrict methods that call a solver in every training step to the first seed."""
+    return seeds[:1] if IMPOSITIONS[method.imposition].mechanism == "qp" else seeds
 
 
-def _usable(folder: Path) -> Path:
-    """Raise now, not after hours of fits."""
+def _checked_folder(folder: Path) -> Path:
+    """Raise for a file now, not after hours of fits."""
     if folder.exists() and not folder.is_dir():
         raise CaseError(f"Results must go into a folder, but got the file '{folder}'. Give another name.")
     return folder
 
 
-def _check_some(cases: list[Case], methods: Sequence[Method], seeds: list[int]) -> None:
+def _check_complete(cases: list[Case], methods: Sequence[Method], seeds: list[int]) -> None:
     counts = f"{len(cases)} cases, {len(methods)} methods and {len(seeds)} seeds"
     if not (cases and methods and seeds):
         raise CaseError(f"A comparison must have a case, a method and a seed at least, but got {counts}.")
@@ -211,10 +236,6 @@ def _check_some(cases: list[Case], methods: Sequence[Method], seeds: list[int]) 
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise CaseError(f"Cases must have different names, but got {twice!r} twice. Rename one of the job files.")
-
-
-def _several(cases: Any) -> list[Any]:
-    return list(cases) if isinstance(cases, list | tuple) else [cases]
 
 
 def _facts(case: Case, seed: int) -> CaseFacts:

@@ -10,9 +10,9 @@ from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
-from equipoise.rivals.methods.fitting import MembersRun, fit_members
-from equipoise.rivals.methods.imposing import ImposedBNN
-from equipoise.rivals.methods.members import masks
+from equipoise.rivals.methods.imposed_network import ImposedBNN
+from equipoise.rivals.methods.member_training import MemberTraining, fit_members
+from equipoise.rivals.methods.members import dropout_masks
 from equipoise.training.plan import TrainingPlan
 
 PLAN = TrainingPlan(max_epochs=20, batch_size=16, patience=4, max_grad_norm=0.5)
@@ -60,7 +60,7 @@ def test_a_linear_model_ends_at_the_ridge_solution():
 def test_the_best_state_on_held_out_rows_is_kept():
     data, held_out = rows(), rows(16, 1)
     kept, history = fit_members(model(), data, held_out, PLAN, [3])
-    run = MembersRun(model(), data, held_out, PLAN, [3])
+    run = MemberTraining(model(), data, held_out, PLAN, [3])
     run.phase = "elbo"
     value = float(run.losses(kept, held_out, torch.Generator().manual_seed(0)).mean())
     after_means = [r["validation"] for r in history.epochs if r["phase"] != "means"]
@@ -74,7 +74,7 @@ def test_states_from_before_the_prior_has_its_weight_are_kept_where_they_are_the
     kept, history = fit_members(model(), rows(8), rows(64, 1), plan, [3])
     after_means = [r["validation"] for r in history.epochs if r["phase"] != "means"]
     assert int(np.argmin(after_means)) < 50
-    run = MembersRun(model(), rows(8), rows(64, 1), plan, [3])
+    run = MemberTraining(model(), rows(8), rows(64, 1), plan, [3])
     run.phase = "elbo"
     value = float(run.losses(kept, rows(64, 1), torch.Generator().manual_seed(0)).mean())
     np.testing.assert_allclose(value, min(after_means), rtol=1e-5)
@@ -82,10 +82,10 @@ def test_states_from_before_the_prior_has_its_weight_are_kept_where_they_are_the
 
 def test_a_step_with_dropout_is_that_of_a_loop_over_rows_with_their_masks():
     data, plan = rows(8), TrainingPlan(max_epochs=1, batch_size=8)
-    run = MembersRun(model((6, 5)), data, None, plan, [3], dropout=0.4)
+    run = MemberTraining(model((6, 5)), data, None, plan, [3], dropout=0.4)
     run.phase = "elbo"
     found = run.losses(run.weights, data, torch.Generator().manual_seed(1))
-    keep = masks(run.model.network, (1, 8), 0.4, torch.Generator().manual_seed(1))
+    keep = dropout_masks(run.model.network, (1, 8), 0.4, torch.Generator().manual_seed(1))
     assert any(float(part.min()) == 0.0 for part in keep)
     expected = []
     for i in range(8):
@@ -102,7 +102,7 @@ def test_a_step_with_dropout_is_that_of_a_loop_over_rows_with_their_masks():
 
 def test_held_out_rows_are_judged_by_the_mixture_over_masks():
     data, held_out = rows(8), rows(4, 1)
-    run = MembersRun(model(), data, held_out, TrainingPlan(max_epochs=1, validation_draws=3), [3], dropout=0.4)
+    run = MemberTraining(model(), data, held_out, TrainingPlan(max_epochs=1, validation_draws=3), [3], dropout=0.4)
     run.phase = "elbo"
     with torch.no_grad():
         found = run._held_out_losses(held_out, torch.Generator().manual_seed(1))
@@ -125,9 +125,9 @@ def test_tolerances_are_shared_and_learned():
 
 
 def test_gradients_of_each_member_are_clipped_on_their_own():
-    run = MembersRun(model(), rows(), None, PLAN, [1, 2])
+    run = MemberTraining(model(), rows(), None, PLAN, [1, 2])
     run.weights.grad = torch.stack([torch.full_like(run.weights[0], 10.0), torch.full_like(run.weights[0], 1e-3)])
-    run._tame()
+    run._limit_gradients()
     norms = torch.linalg.vector_norm(run.weights.grad, dim=1)
     np.testing.assert_allclose(norms[0], 0.5, rtol=1e-5)
     np.testing.assert_allclose(run.weights.grad[1], 1e-3, rtol=1e-6)
