@@ -51,6 +51,15 @@ def test_times_are_those_of_the_first_row_of_a_run():
     assert np.all(np.diff(both.time) > np.timedelta64(0))
 
 
+def test_whole_seconds_are_times_and_only_row_numbers_continue():
+    piece = np.ones(100), np.ones(100), np.zeros((100, 1))
+    seconds = 60 * np.arange(200)
+    both = Timeline.of(*piece, seconds[:100]) + Timeline.of(*piece, seconds[100:])
+    np.testing.assert_array_equal(both.time, seconds)
+    numbered = Timeline.of(*piece) + Timeline.of(*piece)
+    np.testing.assert_array_equal(numbered.time, np.arange(1, 201))
+
+
 def test_rows_that_cannot_be_tested_miss_nothing_and_thresholds_may_differ():
     line = Timeline.of(np.array([0.0, 3.0, 9.0]), np.array([np.nan, 2.0, 3.0]), np.zeros((3, 1)))
     np.testing.assert_array_equal(line.relative_statistic, [0.0, 1.5, 3.0])

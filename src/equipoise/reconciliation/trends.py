@@ -36,6 +36,7 @@ class Timeline:
         relative_statistic: The largest statistic of the global test in a run, divided by its threshold.
         lowest, highest: The extreme adjustments of each variable, in its unit; NaN in runs without any.
         threshold: The smallest and the largest threshold of all rows.
+        is_numbered: Whether times are row numbers, which continue where another piece of the table is added.
     """
 
     rows: int
@@ -45,6 +46,7 @@ class Timeline:
     lowest: Float[np.ndarray, "k n"]
     highest: Float[np.ndarray, "k n"]
     threshold: tuple[float, float]
+    is_numbered: bool
 
     @classmethod
     def of(
@@ -68,9 +70,10 @@ class Timeline:
         rows = len(statistic)
         limits = threshold[~np.isnan(threshold)]
         relative = np.divide(statistic, threshold, out=np.zeros(rows), where=~np.isnan(threshold))
-        time = np.arange(1, rows + 1) if time is None else np.asarray(time)
+        when = np.arange(1, rows + 1) if time is None else np.asarray(time)
         extremes = (float(limits.min()), float(limits.max())) if len(limits) else (np.inf, -np.inf)
-        return cls(rows, np.arange(rows), time, relative, adjustments, adjustments, extremes)._thinned(COLUMNS)
+        whole = cls(rows, np.arange(rows), when, relative, adjustments, adjustments, extremes, time is None)
+        return whole._thinned(COLUMNS)
 
     @property
     def longest(self) -> int:
@@ -84,15 +87,15 @@ class Timeline:
         return bool(np.isfinite(high) and high - low <= 1e-9 * high)
 
     def __add__(self, other: "Timeline") -> "Timeline":
-        numbered = np.issubdtype(other.time.dtype, np.integer)  # row numbers continue
         both = Timeline(
             self.rows + other.rows,
             np.concatenate([self.start, self.rows + other.start]),
-            np.concatenate([self.time, other.time + self.rows if numbered else other.time]),
+            np.concatenate([self.time, other.time + self.rows if other.is_numbered else other.time]),
             np.concatenate([self.relative_statistic, other.relative_statistic]),
             np.concatenate([self.lowest, other.lowest]),
             np.concatenate([self.highest, other.highest]),
             (min(self.threshold[0], other.threshold[0]), max(self.threshold[1], other.threshold[1])),
+            other.is_numbered,
         )
         return both._thinned(2 * COLUMNS)
 
@@ -113,6 +116,7 @@ class Timeline:
             np.fmin.reduceat(self.lowest, first, axis=0),
             np.fmax.reduceat(self.highest, first, axis=0),
             self.threshold,
+            self.is_numbered,
         )
 
 
@@ -179,7 +183,7 @@ def draw_adjustments(ax: Axes, log: Logbook, name: str) -> None:
 
 def time_label(log: Logbook) -> str:
     """Return the label of the time axis: "row" where rows are numbered, else "time"."""
-    return "row" if np.issubdtype(log.totals.timeline.time.dtype, np.integer) else "time"
+    return "row" if log.totals.timeline.is_numbered else "time"
 
 
 def _label_dates(ax: Axes, log: Logbook) -> None:
