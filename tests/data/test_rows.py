@@ -13,7 +13,6 @@ from equipoise.data import holdout, passes, rows as streaming
 from equipoise.data.rows import Rows, StreamedRows, mean_sensor_var, standardized
 from equipoise.data.scaling import Standardizer
 from equipoise.gaussian.conditioning import ConditioningLayer
-from equipoise.network import model
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.rivals.methods.regressor import MethodRegressor
@@ -96,7 +95,7 @@ def test_many_pieces_make_the_fit_of_one(mapped, monkeypatch):
     """Sums in another order: means and spreads move by rounding, and what is trained follows."""
     X, Y = table(missing=0.1)
     in_one = fitted(X, Y)
-    for module in (passes, model, streaming):
+    for module in (passes, streaming):
         monkeypatch.setattr(module, "PIECE", 64)
     in_pieces = fitted(*mapped(X, Y))
     for name in ("x_mean", "x_std", "y_mean", "y_std"):
@@ -234,8 +233,7 @@ def test_any_rows_in_any_order_are_those_in_memory(mapped, sensor_std):
 
 
 def test_pieces_follow_each_other_to_the_last_row(monkeypatch):
-    for module in (model, streaming):
-        monkeypatch.setattr(module, "PIECE", 32)
+    monkeypatch.setattr(streaming, "PIECE", 32)
     X, Y = table(120)
     in_memory, streamed = rows_of(X, Y)
     for rows in (in_memory, streamed):
@@ -258,8 +256,7 @@ def test_rows_are_complete_if_those_trained_on_are():
 
 
 def test_the_mean_of_sensors_known_per_row_is_over_all_of_them(monkeypatch):
-    for module in (model, streaming):
-        monkeypatch.setattr(module, "PIECE", 32)
+    monkeypatch.setattr(streaming, "PIECE", 32)
     X, Y = table(120)
     std = np.random.default_rng(0).uniform(0.1, 0.2, Y.shape)
     expected = (std[np.arange(120) % 3 > 0] / rows_of(X, Y)[1].standardizer.y_std) ** 2
@@ -299,7 +296,7 @@ def test_a_run_cut_short_goes_on_from_files_to_the_same_bits(mapped, tmp_path):
 
 @pytest.mark.usefixtures("long_training")
 def test_other_numbers_in_the_files_are_another_run(mapped, tmp_path, monkeypatch):
-    for module in (passes, model, streaming):
+    for module in (passes, streaming):
         monkeypatch.setattr(module, "PIECE", 64)
     plan, file = TrainingPlan(max_epochs=2), tmp_path / "run.ckpt"
     X, Y = table(300)
