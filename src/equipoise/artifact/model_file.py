@@ -332,10 +332,9 @@ def _constraint(description: Description, tensors: dict[str, Tensor]) -> LinearC
     columns, balances = description.columns, description.balances
     A, B, b = (tensors[f"constraint.{name}"].numpy() for name in ("A", "B", "b"))
     roles = {"inputs": columns.inputs, "known": columns.known} if A.shape[1] else {}
-    named = {"names": [balance.name for balance in balances], "units": [balance.unit for balance in balances]}
-    constraint = LinearConstraint(B, A, b, outputs=columns.outputs, **named, **roles)
-    constraint.__setstate__(vars(constraint) | {"equations": tuple(balance.text for balance in balances)})
-    return constraint
+    labels = {"names": [balance.name for balance in balances], "units": [balance.unit for balance in balances]}
+    texts = [balance.text for balance in balances]
+    return LinearConstraint(B, A, b, outputs=columns.outputs, equations=texts, **labels, **roles)
 
 
 def _parameters(configuration: Configuration) -> dict[str, Any]:

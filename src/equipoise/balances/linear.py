@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class LinearConstraint:
         known: Names of columns that enter balances but not the network.
         units: One unit or None per balance. When left out, the unit on which all columns with coefficient ±1 that
             carry one (`"Voltage [V]"`) agree.
+        equations: One text per balance, for people to read; written from the coefficients when left out.
     Raises: ConstraintError, if a coefficient is not finite, a balance involves no output, names clash, or balances
         are dependent or contradictory. Dependence does not depend on the units of columns and balances.
     Example:
@@ -74,12 +75,11 @@ class LinearConstraint:
         outputs: Names | None = None,
         known: Names = (),
         units: Names | None = None,
+        equations: Names | None = None,
     ):
-        given = Coefficients.given(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
-        check(given)
-        texts = tuple(map(given.text, range(len(given.names))))
-        vars(self).update(vars(given), units=_units(given, units), equations=texts)
-        self.__setstate__(vars(self))
+        balances = Coefficients.given(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
+        check(balances)
+        self._initialise(balances, _units(balances, units), _equations(balances, equations))
 
     @classmethod
     def from_equations(
@@ -98,10 +98,8 @@ class LinearConstraint:
             >>> balances.A, balances.B, balances.b
             (array([[1.]]), array([[-1., -1.]]), array([-1.]))
         """
-        read, texts = read_equations(equations, inputs=inputs, outputs=outputs, known=known)
-        constraint = cls(**vars(read))
-        vars(constraint).update(equations=texts)
-        return constraint
+        balances, texts = read_equations(equations, inputs=inputs, outputs=outputs, known=known)
+        return cls(**vars(balances), equations=texts)
 
     @property
     def n_balances(self) -> int:
@@ -218,11 +216,13 @@ class LinearConstraint:
         if self.n_balances == 1:
             rule = f"without() must leave at least one balance, but got {name!r}, the only one"
             raise ConstraintError(f"{rule}. Use None for no constraint.")
-        kept = [k for k in range(self.n_balances) if k != row]
-        state = {field: vars(self)[field][kept] for field in ("A", "B", "b")}
-        state |= {field: tuple(vars(self)[field][k] for k in kept) for field in ("names", "units", "equations")}
-        smaller = object.__new__(LinearConstraint)
-        smaller.__setstate__(vars(self) | state)
+        rows = [k for k in range(self.n_balances) if k != row]
+        names = tuple(self.names[k] for k in rows)
+        A, B, b = self.A[rows], self.B[rows], self.b[rows]
+        balances = Coefficients(A, B, b, names, self.inputs, self.known, self.outputs)
+        smaller = object.__new__(LinearConstraint)  # not checked again: a part of independent rows is independent
+        units, equations = tuple(self.units[k] for k in rows), tuple(self.equations[k] for k in rows)
+        smaller._initialise(balances, units, equations)
         return smaller
 
     def index(self, name: str) -> int:
@@ -238,10 +238,8 @@ class LinearConstraint:
         return self.names.index(name)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        # Pickling and copying lose the read-only flag.
-        for array in (self.A, self.B, self.b):
-            array.setflags(write=False)
+        balances = Coefficients(**{field.name: state[field.name] for field in fields(Coefficients)})
+        self._initialise(balances, state["units"], state["equations"])
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, LinearConstraint) else NotImplemented
@@ -255,6 +253,13 @@ class LinearConstraint:
         rows = [self._line(k) for k in range(min(self.n_balances, 20))]
         rows += [f"... and {self.n_balances - 20} more"] if self.n_balances > 20 else []
         return "\n  ".join([f"LinearConstraint({head})", *rows])
+
+    def _initialise(self, balances: Coefficients, units: tuple[str | None, ...], equations: tuple[str, ...]) -> None:
+        """Set the fields of a new object, once; arrays become read-only, a flag that pickling and copying lose."""
+        for array in (balances.A, balances.B, balances.b):
+            array.setflags(write=False)
+        for name, value in (vars(balances) | {"units": units, "equations": equations}).items():
+            object.__setattr__(self, name, value)
 
     def _key(self) -> tuple:
         numbers = (self.A.tobytes(), self.B.tobytes(), self.b.tobytes())
@@ -293,11 +298,21 @@ def connected_rows(pattern: NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
 def _units(balances: Coefficients, units: Names | None) -> tuple[str | None, ...]:
     if units is None:
         return tuple(map(balances.unit, range(len(balances.names))))
-    given = (units,) if isinstance(units, str) else tuple(units)
-    if len(given) != len(balances.names) or not all(isinstance(unit, str | None) for unit in given):
+    each = (units,) if isinstance(units, str) else tuple(units)
+    if len(each) != len(balances.names) or not all(isinstance(unit, str | None) for unit in each):
         rule = f"units must hold one text or None for each of {quoted_list(balances.names)}"
         raise ConstraintError(f"{rule}, but got {units!r}. Leave units out to read them from column names.")
-    return given
+    return each
+
+
+def _equations(balances: Coefficients, equations: Names | None) -> tuple[str, ...]:
+    if equations is None:
+        return tuple(map(balances.text, range(len(balances.names))))
+    each = (equations,) if isinstance(equations, str) else tuple(equations)
+    if len(each) != len(balances.names) or not all(isinstance(text, str) for text in each):
+        rule = f"equations must hold one text for each of {quoted_list(balances.names)}"
+        raise ConstraintError(f"{rule}, but got {equations!r}. Leave equations out to write them from coefficients.")
+    return each
 
 
 def _combined(coefficients: FloatArray, values: FloatArray) -> FloatArray:
