@@ -1,5 +1,6 @@
 """Rows that stay in their files: the fit of the same arrays in memory, without holding them."""
 
+import dataclasses
 import re
 import tracemalloc
 
@@ -253,6 +254,18 @@ def test_rows_are_complete_if_those_trained_on_are():
     streamed = rows_of(X, Y)[1]
     assert not streamed.complete
     assert [streamed.take(slice(i, i + 2)).complete for i in (0, 2)] == [True, False]
+
+
+def test_rows_of_complete_ones_know_that_they_are_from_the_moment_they_are_made():
+    fields = {field.name for field in dataclasses.fields(Rows)}
+    for rows in rows_of(*table(120)):
+        assert rows.complete
+        batch = rows.take(slice(0, 8))
+        assert vars(batch).keys() == fields  # nothing is written into a value afterwards
+        assert batch.known_complete
+        assert batch.to("cpu").known_complete
+    for rows in rows_of(*table(120, missing=0.1)):
+        assert not rows.take(slice(0, 8)).known_complete
 
 
 def test_the_mean_of_sensors_known_per_row_is_over_all_of_them(monkeypatch):

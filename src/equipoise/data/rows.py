@@ -5,8 +5,8 @@ order of an epoch is a permutation of all rows, as in memory: what is held is 8 
 of the rows that are trained on, and one batch.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,12 +27,14 @@ class Rows:
         y: Outputs, NaN where not measured, shape `(n, n_y)`.
         target: `t'`, shape `(n, m)`; None without balances.
         sensor_var: Sensor variances that differ per row, shape `(n, n_y)`.
+        known_complete: Whether every output is known to be measured, so that nobody needs to look for missing ones.
     """
 
     x: Float[Tensor, "n n_x"]
     y: Float[Tensor, "n n_y"]
     target: Float[Tensor, "n m"] | None = None
     sensor_var: Float[Tensor, "n n_y"] | None = None
+    known_complete: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -40,7 +42,7 @@ class Rows:
     @cached_property
     def complete(self) -> bool:
         """Whether every output is measured."""
-        return bool(self.y.isfinite().all())
+        return self.known_complete or bool(self.y.isfinite().all())
 
     @property
     def measured(self) -> Bool[Tensor, "n n_y"] | None:
@@ -53,20 +55,24 @@ class Rows:
         return self.x.device
 
     def take(self, index: Tensor | slice) -> "Rows":
-        taken = Rows(*(None if part is None else part[index] for part in self.parts()))  # type: ignore[arg-type]
-        if vars(self).get("complete"):  # nothing to look for in each batch
-            vars(taken)["complete"] = True
-        return taken
+        """Return the rows at these positions, in their order."""
+        return self._with_each(lambda part: part[index])
 
     def to(self, device: torch.device | str) -> "Rows":
-        return Rows(*(None if part is None else part.to(device) for part in self.parts()))  # type: ignore[arg-type]
+        """Return the rows on a device of torch."""
+        return self._with_each(lambda part: part.to(device))
 
     def pieces(self) -> Iterator["Rows"]:
         """All rows in their order, at most `PIECE` at a time."""
         return (self.take(slice(start, start + PIECE)) for start in range(0, len(self), PIECE))
 
     def parts(self) -> list[Tensor | None]:
-        return [getattr(self, field.name) for field in fields(self)]
+        """Return inputs, outputs, targets and sensor variances, None for those that there are not."""
+        return [self.x, self.y, self.target, self.sensor_var]
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Rows":
+        x, y, target, sensor_var = (None if part is None else change(part) for part in self.parts())
+        return Rows(x, y, target, sensor_var, known_complete=self.complete)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +114,8 @@ class StreamedRows:
         """These rows in memory, in standardized units and in the order of `index`."""
         chosen = self.positions[index.cpu().numpy() if isinstance(index, Tensor) else index]
         per_row = None if self.sensor_std is None else taken(self.sensor_std, chosen)
-        rows = standardized(self.standardizer, taken(self.X, chosen), taken(self.Y, chosen), per_row).to(self.device)
-        if self.complete:
-            vars(rows)["complete"] = True
-        return rows
+        rows = standardized(self.standardizer, taken(self.X, chosen), taken(self.Y, chosen), per_row)
+        return replace(rows, known_complete=self.complete).to(self.device)
 
     def pieces(self) -> Iterator[Rows]:
         """All rows in their order, at most `PIECE` at a time."""
