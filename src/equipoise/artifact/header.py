@@ -3,6 +3,11 @@
 A safetensors file has room for texts in its header. Ours has one, called `equipoise`: a `Description` in strict JSON,
 where a number that JSON lacks is written `{"$float": "nan"}`. A field that this version does not know is ignored; one
 that it needs and does not find is named.
+
+| format | what is new |
+|---|---|
+| 1 | the first |
+| 2 | `network`: what the network is; of files of format 1, `upgrades` infers it |
 """
 
 import json
@@ -10,16 +15,17 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
+from equipoise.artifact.upgrades import upgrade
 from equipoise.errors import EquipoiseError
 
 ENTRY = "equipoise"
 FORMAT = "equipoise model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LARGEST_HEADER = 100_000_000  # bytes: safetensors' own limit
 
 
@@ -102,6 +108,34 @@ class Training(_Part):
     stopped: str
 
 
+class Network(_Part):
+    """What the network is; its numbers are the tensors `model.…`.
+
+    Attributes:
+        n_inputs, n_outputs: Widths of x and y.
+        hidden: Widths of the hidden layers.
+        activation: Between the layers.
+        sensor_head: Whether the network has outputs for how sensor noise depends on x (V4).
+        prior_std: Prior standard deviation of each weight.
+        likelihood: "joint" (L2) or "marginal" (L1).
+        tolerances: Of each balance, whether its tolerance is learned, fixed above 0, or exactly 0.
+        offsets: Of each balance, whether it has a learned offset.
+        sensors: Of each output, whether its sensor is learned, given, or noise-free; None if there are no sensor
+            variances, or other ones in each row.
+    """
+
+    n_inputs: int
+    n_outputs: int
+    hidden: tuple[int, ...]
+    activation: str
+    sensor_head: bool
+    prior_std: float
+    likelihood: Literal["joint", "marginal"]
+    tolerances: tuple[Literal["learned", "fixed", "exact"], ...]
+    offsets: tuple[bool, ...]
+    sensors: tuple[Literal["learned", "given", "none"], ...] | None
+
+
 class Description(_Part):
     """All that a model file says of itself.
 
@@ -114,6 +148,7 @@ class Description(_Part):
         sensors_per_row: Whether sensor noise was given per training row.
         tolerances, sensors: The rows of `tolerances_` and `sensor_std_`.
         training: The history of the fit.
+        network: What the network is.
         job: Text of the job file, if there was one.
         notes: What else was to be kept, such as the name of the data file.
     """
@@ -131,6 +166,7 @@ class Description(_Part):
     tolerances: tuple[dict[str, Any], ...]
     sensors: tuple[dict[str, Any], ...]
     training: Training
+    network: Network
     job: str | None
     notes: dict[str, bool | int | float | str | None]
 
@@ -165,7 +201,7 @@ def header(path: str | os.PathLike) -> dict[str, Any]:
 def validated(content: Mapping[str, Any], path: str | os.PathLike) -> Description:
     """The description in an entry of a file's header."""
     try:
-        return Description.model_validate(content)
+        return Description.model_validate(upgrade(content))
     except ValidationError as error:
         raise ArtifactError(f"The header of '{path}' must be complete, but {first_problem(error)}.") from error
 

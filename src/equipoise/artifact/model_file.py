@@ -41,19 +41,16 @@ from equipoise.artifact.header import (
     header,
     validated,
 )
+from equipoise.artifact.network_description import describe_network, rebuild_network
 from equipoise.balances import column_unit
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from equipoise.balances import LinearConstraint
     from equipoise.estimator import ConstrainedBNNRegressor
-    from equipoise.network import ConstrainedBNN
     from equipoise.training import TrainingPlan
-
-    Array = NDArray[np.float64]
 
 __all__ = [
     "ArtifactError",
@@ -206,6 +203,7 @@ def description_of(
         tolerances=_records(model.tolerances_),
         sensors=_records(model.sensor_std_),
         training=_training(model),
+        network=describe_network(model.model_),
         job=job,
         notes={name: value.item() if isinstance(value, np.generic) else value for name, value in (notes or {}).items()},
     )
@@ -300,24 +298,8 @@ def _rebuilt(description: Description, tensors: dict[str, Tensor]) -> Constraine
     arrays = {name: values.numpy() for name, values in _under("standardizer.", tensors).items()}
     model.standardizer_ = Standardizer(**arrays, constraint=model.constraint_)
     model.held_out_ = tensors["held_out"].numpy()
-    model.model_ = _network(model, _under("model.", tensors), X, Y)
+    model.model_ = rebuild_network(description.network, model.standardizer_, _under("model.", tensors))
     return model
-
-
-def _network(model: ConstrainedBNNRegressor, state: dict[str, Tensor], X: Array, Y: Array) -> ConstrainedBNN:
-    """What `fit` builds, from a row of zeros: all that it takes from data is in the state."""
-    from equipoise.data import Prepared
-
-    balances = model.tolerances_["kind"] if len(model.tolerances_) else ()
-    obeyed = np.array([kind == "exact to rounding" for kind in balances], dtype=bool)
-    sensors = list(model.sensor_std_["kind"])
-    sensor_std = np.array([np.nan if kind == "learned" else 1.0 for kind in sensors])
-    has_sensors = not {"learned", "given"}.isdisjoint(sensors)
-    precision, standardizer = float(np.finfo(float).eps), model.standardizer_
-    data = Prepared(X, Y, precision, standardizer, obeyed, sensor_std if has_sensors else None)
-    network = model._build(data)
-    network.load_state_dict(state)
-    return network.eval()
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
