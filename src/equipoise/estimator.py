@@ -17,23 +17,23 @@ from equipoise.data import (
     MOST_STREAMED,
     AnyRows,
     InputRangeError,
-    Prepared,
     Rows,
     Standardizer,
     Table,
+    TrainingData,
+    check_inputs,
     check_measured,
+    check_outputs,
     check_range,
-    fitting_constraint,
     frames,
-    given_split,
-    inputs_of,
     is_mapped,
+    match_constraint,
     obeyed_to_rounding,
     output_names,
-    outputs_of,
     random_split,
-    sensor_std_in_use,
-    tolerance_of_each,
+    resolve_sensor_std,
+    split_at,
+    tolerance_by_balance,
 )
 from equipoise.errors import (
     InputError,
@@ -169,12 +169,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             most = MOST_STREAMED if self._streams(X, Y) else None
             train_rows, held_out = random_split(Y, self.validation_fraction, self.seed_, most)
         else:
-            train_rows, held_out = given_split(held_out, len(Y))
+            train_rows, held_out = split_at(held_out, len(Y))
         self.held_out_, self.n_rows_ = held_out, len(train_rows)
         check_measured(Y, self.output_names_, train_rows)
         self.standardizer_ = Standardizer.fit(X, Y, self.constraint_, train_rows)
         obeyed = obeyed_to_rounding(self.constraint_, X, Y, precision)
-        data = Prepared(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
+        data = TrainingData(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
         self.model_ = self._build(data)
         if self.model_.conditioning is not None and self.likelihood == "joint":
             data.check_exact(self.model_.conditioning.tolerance)
@@ -206,7 +206,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict_distribution(self, X: Any) -> Predictive:
         """The whole predictive distribution: mean, std, intervals, joint samples, covariance, ledger, densities."""
         check_is_fitted(self)
-        wrap = frames.in_kind(X, self.output_names_, self._output_labels)
+        wrap = frames.frame_builder(X, self.output_names_, self._output_labels)
         X = self._inputs(X, reset=False)
         check_range(X, self.standardizer_, self._input_names)
         return Predictive(
@@ -306,7 +306,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         y = frames.select(y, self._named_outputs(), "y")
         self._output_labels = y.columns if frames.is_frame(y) and hasattr(y, "index") else None
         X = self._inputs(X, reset=True)
-        Y, precision = outputs_of(y, self._named_outputs())
+        Y, precision = check_outputs(y, self._named_outputs())
         check_consistent_length(X, Y)
         self._single = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
@@ -316,7 +316,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return X, Y, precision
 
     def _inputs(self, X: Any, reset: bool) -> Table:
-        return inputs_of(self, X, () if self.constraint is None else self.constraint.columns, reset)
+        return check_inputs(self, X, () if self.constraint is None else self.constraint.columns, reset)
 
     @property
     def _input_names(self) -> tuple[str, ...] | None:
@@ -327,7 +327,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return () if self.constraint is None else self.constraint.outputs
 
     def _constraint(self, X: Table, Y: Table) -> LinearConstraint | None:
-        return fitting_constraint(self.constraint, X, Y, self._input_names)
+        return match_constraint(self.constraint, X, Y, self._input_names)
 
     def _streams(self, X: Table, Y: Table) -> bool:
         """Whether rows are read batch by batch."""
@@ -335,7 +335,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ model
 
-    def _build(self, data: Prepared) -> ConstrainedBNN:
+    def _build(self, data: TrainingData) -> ConstrainedBNN:
         sensor = data.sensor()
         network = BayesianMLP(
             len(self.standardizer_.x_mean),
@@ -368,13 +368,13 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
 
     def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
-        return tolerance_of_each(self.tolerance, self.constraint_.names, obeyed)  # type: ignore[union-attr]
+        return tolerance_by_balance(self.tolerance, self.constraint_.names, obeyed)  # type: ignore[union-attr]
 
     def _sensor_std(self, Y: Table, obeyed: NDArray[np.bool_]) -> Array | None:
         said, names = self.sensor_std, self.output_names_
-        return sensor_std_in_use(said, names, len(Y), self.constraint_, self.likelihood, obeyed)
+        return resolve_sensor_std(said, names, len(Y), self.constraint_, self.likelihood, obeyed)
 
-    def _summarise(self, data: Prepared, rows: AnyRows) -> None:
+    def _summarise(self, data: TrainingData, rows: AnyRows) -> None:
         """What was learned of balances and sensors, in the user's units."""
         model, standardizer, seed = self.model_, self.standardizer_, derived_seed(self.seed_, 6)
         self._sensors_per_row = data.sensor_std_per_row is not None

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.artifact import ArtifactError, check_fitted, description_of, write
+from equipoise.artifact import ArtifactError, check_fitted, describe_model, write
 from equipoise.data import Standardizer
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, PosteriorDraws, derived_seed
@@ -111,7 +111,7 @@ def _first_draws(model: ConstrainedBNN, seed: int, n_draws: int) -> dict[str, Te
 
 def _explanation(model: ConstrainedBNNRegressor, n_draws: int) -> str:
     """What goes in and what comes out, for those who have the program only."""
-    description = description_of(model)
+    description = describe_model(model)
     columns = description.columns.model_dump(include={"inputs", "known", "outputs", "units"})
     balances = [balance.model_dump() for balance in description.balances]
     return json.dumps({"n_draws": n_draws, **columns, "balances": balances, "versions": description.versions}, indent=1)

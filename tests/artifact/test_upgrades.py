@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import equipoise as eq
-from equipoise.artifact.header import describe, header
+from equipoise.artifact.header import describe, read_header
 from equipoise.artifact.upgrades import upgrade
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -73,7 +73,7 @@ def test_a_network_without_balances_takes_its_outputs_one_by_one():
 
 
 def test_a_header_of_the_present_format_stays_as_it_is():
-    content = header(MODELS / "format_2.safetensors")
+    content = read_header(MODELS / "format_2.safetensors")
     assert upgrade(content) is content
 
 
@@ -86,6 +86,6 @@ def test_an_entry_that_lacks_what_the_upgrade_needs_stays_as_it_is():
 
 def test_an_old_file_that_is_saved_again_is_of_the_present_format_with_the_same_network(tmp_path):
     eq.load(MODELS / "format_1.safetensors").save(tmp_path / "again.safetensors")
-    again = header(tmp_path / "again.safetensors")
+    again = read_header(tmp_path / "again.safetensors")
     assert again["format_version"] == 2
     assert describe(tmp_path / "again.safetensors").network == describe(MODELS / "format_1.safetensors").network

@@ -10,7 +10,7 @@ import torch
 
 import equipoise as eq
 from equipoise import estimator
-from equipoise.data import holdout, passes, rows as streaming
+from equipoise.data import holdout, rows as streaming, table_passes
 from equipoise.data.rows import Rows, StreamedRows, mean_sensor_var, standardized
 from equipoise.data.scaling import Standardizer
 from equipoise.gaussian.conditioning import ConditioningLayer
@@ -96,7 +96,7 @@ def test_many_pieces_make_the_fit_of_one(mapped, monkeypatch):
     """Sums in another order: means and spreads move by rounding, and what is trained follows."""
     X, Y = table(missing=0.1)
     in_one = fitted(X, Y)
-    for module in (passes, streaming):
+    for module in (table_passes, streaming):
         monkeypatch.setattr(module, "PIECE", 64)
     in_pieces = fitted(*mapped(X, Y))
     for name in ("x_mean", "x_std", "y_mean", "y_std"):
@@ -182,7 +182,7 @@ def test_a_fit_from_files_takes_a_part_of_their_size_in_memory(mapped):
     ],
 )
 def test_a_number_that_is_not_finite_is_named_with_column_and_row(mapped, monkeypatch, argument, value, said):
-    monkeypatch.setattr(passes, "PIECE", 64)
+    monkeypatch.setattr(table_passes, "PIECE", 64)
     data = dict(zip("XY", table(), strict=True))
     data[argument][333, 2] = value
     with pytest.raises(ValueError, match=re.escape(said)):
@@ -309,7 +309,7 @@ def test_a_run_cut_short_goes_on_from_files_to_the_same_bits(mapped, tmp_path):
 
 @pytest.mark.usefixtures("long_training")
 def test_other_numbers_in_the_files_are_another_run(mapped, tmp_path, monkeypatch):
-    for module in (passes, streaming):
+    for module in (table_passes, streaming):
         monkeypatch.setattr(module, "PIECE", 64)
     plan, file = TrainingPlan(max_epochs=2), tmp_path / "run.ckpt"
     X, Y = table(300)

@@ -177,10 +177,10 @@ class Description(_Part):
 
 def describe(path: str | os.PathLike) -> Description:
     """What a model file says of itself. Its tensors are neither read nor checked."""
-    return validated(header(path), path)
+    return parse_description(read_header(path), path)
 
 
-def header(path: str | os.PathLike) -> dict[str, Any]:
+def read_header(path: str | os.PathLike) -> dict[str, Any]:
     """The entry in a file's header, of a format that this version reads."""
     text = _entry(Path(path))
     try:
@@ -198,7 +198,7 @@ def header(path: str | os.PathLike) -> dict[str, Any]:
     return content
 
 
-def validated(content: Mapping[str, Any], path: str | os.PathLike) -> Description:
+def parse_description(content: Mapping[str, Any], path: str | os.PathLike) -> Description:
     """The description in an entry of a file's header."""
     try:
         return Description.model_validate(upgrade(content))

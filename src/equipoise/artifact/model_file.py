@@ -38,8 +38,8 @@ from equipoise.artifact.header import (
     Training,
     describe,
     first_problem,
-    header,
-    validated,
+    parse_description,
+    read_header,
 )
 from equipoise.artifact.network_description import describe_network, rebuild_network
 from equipoise.balances import column_unit
@@ -57,10 +57,10 @@ __all__ = [
     "Description",
     "check_fitted",
     "describe",
-    "description_of",
+    "describe_model",
     "load",
+    "read_checked",
     "save",
-    "undamaged",
     "write",
 ]
 UNSEALED = 64 * "0"
@@ -95,7 +95,7 @@ def save(
     import safetensors.torch
 
     try:
-        text = description_of(model, job, notes).to_json()
+        text = describe_model(model, job, notes).to_json()
     except ValidationError as error:
         raise ArtifactError(f"A model file holds texts and numbers, but {first_problem(error)}.") from error
     raw = safetensors.torch.save(_tensors(model), {ENTRY: text})
@@ -111,9 +111,9 @@ def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor
     """
     import safetensors.torch
 
-    content, raw = undamaged(path)
+    content, raw = read_checked(path)
     try:
-        model = _rebuilt(validated(content, path), safetensors.torch.load(raw))
+        model = _rebuilt(parse_description(content, path), safetensors.torch.load(raw))
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{path}' must hold the model that its header describes, but got {error!r}.") from error
     model.device = device
@@ -121,9 +121,9 @@ def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor
     return model
 
 
-def undamaged(path: str | os.PathLike) -> tuple[dict[str, Any], bytes]:
+def read_checked(path: str | os.PathLike) -> tuple[dict[str, Any], bytes]:
     """The entry in a file's header, and all of its bytes; raises unless its checksum is right."""
-    content = header(path)
+    content = read_header(path)
     raw = Path(path).read_bytes()
     digest = str(content.get("checksum"))
     if hashlib.sha256(_resealed(raw, digest, UNSEALED)).hexdigest() != digest:
@@ -182,7 +182,7 @@ def _arrays(standardizer: Any) -> dict[str, np.ndarray]:
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
-def description_of(
+def describe_model(
     model: ConstrainedBNNRegressor, job: str | None = None, notes: Mapping[str, Any] | None = None
 ) -> Description:
     """What the header of a fitted model's file says, not sealed yet."""

@@ -45,7 +45,7 @@ class Coefficients:
     outputs: tuple[str, ...]
 
     @classmethod
-    def given(
+    def from_arrays(
         cls,
         B: Numbers,
         A: Numbers | None = None,
@@ -59,7 +59,7 @@ class Coefficients:
         """From matrices; what is left out is zero, or has a plain name.
 
         Example:
-            >>> Coefficients.given([[1, -1]], A=[[2]]).text(0)
+            >>> Coefficients.from_arrays([[1, -1]], A=[[2]]).text(0)
             'y0 + 2*x0 = y1'
         """
         B = _matrix("B", B, "(balances, outputs)")
@@ -93,7 +93,7 @@ class Coefficients:
         """The unit on which all columns of a balance with coefficient ±1 that carry one agree.
 
         Example:
-            >>> Coefficients.given([[1, -1, 3]], outputs=["U [V]", "E [V]", "I [A]"]).unit(0)
+            >>> Coefficients.from_arrays([[1, -1, 3]], outputs=["U [V]", "E [V]", "I [A]"]).unit(0)
             'V'
         """
         units = {column_unit(name) for name, c in self.entries(row).items() if abs(c) == 1} - {None}
@@ -121,11 +121,13 @@ def read_equations(
     table = np.array([[row.coefficients.get(column, 0.0) for column in order] for row in parsed])
     A, B = np.split(table, [len(inputs + known)], axis=1)
     b = [-row.constant for row in parsed]
-    read = Coefficients.given(B, A, b, names=[name for name, _ in named], inputs=inputs, outputs=outputs, known=known)
+    read = Coefficients.from_arrays(
+        B, A, b, names=[name for name, _ in named], inputs=inputs, outputs=outputs, known=known
+    )
     return read, tuple(row.text for row in parsed)
 
 
-def rows_of(argument: str, values: Numbers, columns: tuple[str, ...]) -> FloatArray:
+def check_rows(argument: str, values: Numbers, columns: tuple[str, ...]) -> FloatArray:
     """Rows of data with a number for each of these columns, shape `(..., n)`."""
     array = _numbers(argument, values)
     if array.shape[-1:] != (len(columns),):

@@ -35,7 +35,7 @@ def find_dependence(B: FloatArray) -> Dependence | None:
         >>> find_dependence(np.array([[1.0, 1.0], [1.0, 2.0]])) is None
         True
     """
-    rows, factors = equilibrated(B)
+    rows, factors = equilibrate(B)
     m, rank = len(rows), _rank(rows)
     independent: list[int] = []
     for k in range(m if rank < m else 0):
@@ -51,7 +51,7 @@ def find_dependence(B: FloatArray) -> Dependence | None:
     return Dependence(np.zeros(m), most) if most < m else None
 
 
-def leftover(weights: FloatArray, values: FloatArray) -> FloatArray:
+def combine(weights: FloatArray, values: FloatArray) -> FloatArray:
     """`λᵀ M`, with zeros where its terms cancel to rounding."""
     total = weights @ values
     return np.where(np.abs(total) > CANCELLED * (np.abs(weights) @ np.abs(values)), total, 0.0)
@@ -74,12 +74,12 @@ def _null_combination(rows: FloatArray) -> FloatArray:
     full[pivots[:rank]] = -scipy.linalg.solve_triangular(R[:rank, :rank], R[:rank, rank])
     for negligible in (1e-8, 1e-10, 1e-12, 1e-14):
         weights = np.where(np.abs(full) > negligible * np.abs(full).max(), full, 0.0)
-        if not leftover(weights, rows).any():
+        if not combine(weights, rows).any():
             return weights
     return np.zeros(len(rows))
 
 
-def equilibrated(B: FloatArray) -> tuple[FloatArray, FloatArray]:
+def equilibrate(B: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Rows of unit length with columns of comparable size, and the factor of each row.
 
     The factors of rows and columns are those that bring the non-zero coefficients as near to 1 as can be: they minimise

@@ -22,11 +22,11 @@ from equipoise.balances.coefficients import (
     FloatArray,
     Names,
     Numbers,
+    check_rows,
     read_equations,
-    rows_of,
 )
 from equipoise.balances.names import did_you_mean, quoted_list
-from equipoise.balances.soundness import check
+from equipoise.balances.soundness import check_balances
 
 __all__ = ["ConstraintError", "LinearConstraint", "connected_rows"]
 
@@ -77,8 +77,8 @@ class LinearConstraint:
         units: Names | None = None,
         equations: Names | None = None,
     ):
-        balances = Coefficients.given(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
-        check(balances)
+        balances = Coefficients.from_arrays(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
+        check_balances(balances)
         self._initialise(balances, _units(balances, units), _equations(balances, equations))
 
     @classmethod
@@ -137,7 +137,7 @@ class LinearConstraint:
             array([[2.5],
                    [4.5]])
         """
-        return self.b - _combined(self.A, rows_of("X", X, self.columns))
+        return self.b - _combined(self.A, check_rows("X", X, self.columns))
 
     def residual(self, X: Numbers, Y: Numbers) -> FloatArray:
         """By how much rows of data miss each balance, shape `(..., m)`::
@@ -179,7 +179,7 @@ class LinearConstraint:
             >>> LinearConstraint([[3, 4, 0], [0, 0, 2]]).scale([1.0, 1.0, 0.0])
             array([5., 2.])
         """
-        s = rows_of("output_std", output_std, self.outputs)
+        s = check_rows("output_std", output_std, self.outputs)
         rule = "output_std must hold one finite standard deviation ≥ 0 per output"
         if s.ndim != 1:
             raise ConstraintError(f"{rule}, but got shape {s.shape}. Give shape ({self.n_outputs},).")
@@ -271,7 +271,7 @@ class LinearConstraint:
         return f"{label}: {text}".removeprefix(": ").lstrip()
 
     def _data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
-        x, y = rows_of("X", X, self.columns), rows_of("Y", Y, self.outputs)
+        x, y = check_rows("X", X, self.columns), check_rows("Y", Y, self.outputs)
         try:
             np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
         except ValueError:

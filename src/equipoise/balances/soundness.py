@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from equipoise.balances.coefficients import Coefficients, ConstraintError, FloatArray, check_unique_columns
-from equipoise.balances.dependence import find_dependence, leftover
+from equipoise.balances.dependence import combine, find_dependence
 from equipoise.balances.names import quoted_list
 
 
-def check(balances: Coefficients) -> None:
+def check_balances(balances: Coefficients) -> None:
     """Raise unless the parts fit together and the balances are usable.
 
     Raises: ConstraintError, if a shape does not fit, a name is there twice, a coefficient is not finite, a balance
@@ -57,8 +57,8 @@ def _dependence_message(balances: Coefficients, weights: FloatArray, rank: int) 
         return f"Balances {quoted_list(balances.names)} are linearly dependent {ranks}. Drop one of them."
     weights = weights / weights[np.flatnonzero(weights)[0]]
     involved = [name for name, weight in zip(balances.names, weights, strict=True) if weight]
-    left = [name for name, a in zip(balances.columns, leftover(weights, balances.A), strict=True) if a]
-    gap = leftover(weights, balances.b)
+    left = [name for name, a in zip(balances.columns, combine(weights, balances.A), strict=True) if a]
+    gap = combine(weights, balances.b)
     choice = f"one of: {', '.join(map(repr, involved))}"
     advice = f"Drop {choice}"
     if left:

@@ -56,7 +56,7 @@ def _certain(t: float, degrees: int, looks: int = 1) -> bool:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class ToleranceEvidence:
     """What the data can say of one tolerance with the weights held fixed.
 
     Args:
@@ -69,7 +69,7 @@ class Lesson:
     shortfall: float
 
 
-def verdict(kind: str, kl: float, lesson: Lesson | None, separable: bool = True) -> str:
+def verdict(kind: str, kl: float, lesson: ToleranceEvidence | None, separable: bool = True) -> str:
     """`informed`, `not informed by the data` or `not converged`; `exact` and `fixed` were not asked.
 
     Informed needs both a posterior that moved (KL > 0.1 nat) and a likelihood that has something to say (it varies by

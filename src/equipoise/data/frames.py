@@ -61,7 +61,7 @@ def select(data: Any, names: Sequence[str], argument: str) -> Any:
     raise InputError(f"{argument} must have every column that the balances name, but got none called {listed}.")
 
 
-def culprit(data: Any) -> str | None:
+def first_non_number(data: Any) -> str | None:
     """The first column of a frame that does not hold numbers throughout, with its value and row, in words."""
     if not is_frame(data):
         return None
@@ -82,7 +82,7 @@ def first_column(data: Any) -> Any:
     return nw.from_native(data, eager_only=True)[:, 0].to_native() if is_frame(data) else data[:, 0]
 
 
-def in_kind(like: Any, names: Sequence[str], labels: Any = None) -> "InKind":
+def frame_builder(like: Any, names: Sequence[str], labels: Any = None) -> "FrameBuilder":
     """Gives `(n, k)` arrays the kind of `like`: its library, and its index if it has one.
 
     Args:
@@ -91,13 +91,13 @@ def in_kind(like: Any, names: Sequence[str], labels: Any = None) -> "InKind":
         labels: Their labels where a pandas frame had other ones than text.
     """
     if not is_frame(like):
-        return InKind(None, None, tuple(names), None)
+        return FrameBuilder(None, None, tuple(names), None)
     frame = nw.from_native(like, eager_only=True)
-    return InKind(frame.implementation, nw.maybe_get_index(frame), tuple(names), labels)
+    return FrameBuilder(frame.implementation, nw.maybe_get_index(frame), tuple(names), labels)
 
 
 @dataclass(frozen=True)
-class InKind:
+class FrameBuilder:
     """Puts an array into a frame of one library, or leaves it an array."""
 
     library: Any

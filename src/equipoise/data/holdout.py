@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.data.intake import LEAST_MEASURED
-from equipoise.data.passes import Array, Positions, Table, pieces
+from equipoise.data.table_checks import LEAST_MEASURED
+from equipoise.data.table_passes import Array, Positions, Table, pieces
 from equipoise.errors import InputError
 
 RARE = 10  # rows: an output that is measured in fewer is not held out
@@ -34,11 +34,11 @@ def random_split(Y: Table, fraction: float, seed: int, most: int | None = None) 
     return _others(held_out, len(Y)), held_out
 
 
-def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
+def split_at(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
     """Rows to train on and rows held out, of `n` rows, from the positions of the latter.
 
     Example:
-        >>> given_split([4, 1], 5)
+        >>> split_at([4, 1], 5)
         (array([0, 2, 3]), array([1, 4]))
     """
     chosen = np.unique(np.asarray(held_out))

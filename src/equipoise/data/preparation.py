@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.balances import LinearConstraint
-from equipoise.data.passes import Moments, Positions, Table, pieces
 from equipoise.data.rows import Rows, StreamedRows, standardized
 from equipoise.data.scaling import Standardizer
-from equipoise.data.sensors import sensor_posterior, sensor_std_of
+from equipoise.data.sensors import parse_sensor_std, sensor_posterior
+from equipoise.data.table_passes import Moments, Positions, Table, pieces
 from equipoise.errors import InputError
 from equipoise.gaussian import ConditioningLayer, LogNormalVariance, TolerancePrior, tolerance_posterior
 
@@ -25,7 +25,7 @@ FLOOR = 4  # roundings: no learned tolerance is smaller
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class TrainingData:
     """Data in the user's units, with what is needed to build a model for them.
 
     Args:
@@ -72,7 +72,7 @@ class Prepared:
         return sensor_posterior(self.sensor_std, largest, self.standardizer, self.precision)
 
     def conditioning(self, tolerance: Mapping[str, Any], offset: bool) -> ConditioningLayer | None:
-        """The balances in standardized units with what was said of each, as `tolerance_of_each` has it."""
+        """The balances in standardized units with what was said of each, as `tolerance_by_balance` has it."""
         s, c = self.standardizer, self.standardizer.constraint
         if c is None:
             return None
@@ -132,11 +132,11 @@ def obeyed_to_rounding(constraint: LinearConstraint | None, X: Table, Y: Table, 
     return (misses == 0) & (n_seen >= 3)
 
 
-def tolerance_of_each(said: Any, names: tuple[str, ...], obeyed: Mask) -> dict:
+def tolerance_by_balance(said: Any, names: tuple[str, ...], obeyed: Mask) -> dict:
     """What was said of each balance; those that the data obey to rounding and that were to be learned are exact.
 
     Example:
-        >>> tolerance_of_each({"heat": 0.1}, ("heat", "mass"), np.array([True, True]))
+        >>> tolerance_by_balance({"heat": 0.1}, ("heat", "mass"), np.array([True, True]))
         {'heat': 0.1, 'mass': 0.0}
     """
     each = dict(said) if isinstance(said, Mapping) else dict.fromkeys(names, said)
@@ -146,7 +146,7 @@ def tolerance_of_each(said: Any, names: tuple[str, ...], obeyed: Mask) -> dict:
     return each
 
 
-def sensor_std_in_use(
+def resolve_sensor_std(
     said: Any, outputs: tuple[str, ...], n_rows: int, constraint: LinearConstraint | None, likelihood: str, obeyed: Mask
 ) -> Array | None:
     """Sensor standard deviations in the user's units, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none.
@@ -154,14 +154,14 @@ def sensor_std_in_use(
     Learned are those of outputs that enter balances, none of which the data obey to rounding.
 
     Args:
-        said: By the user, as `sensor_std_of` takes it.
+        said: By the user, as `parse_sensor_std` takes it.
         outputs: Names.
         n_rows: Rows of data.
         constraint: The balances.
         likelihood: "joint" or "marginal".
         obeyed: Which balances the data obey to rounding, shape `(m,)`.
     """
-    std, c = sensor_std_of(said, outputs, n_rows), constraint
+    std, c = parse_sensor_std(said, outputs, n_rows), constraint
     if c is None or likelihood == "marginal":
         learnable = np.zeros(len(outputs), dtype=bool)
     else:

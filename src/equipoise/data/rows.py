@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from equipoise.data.passes import PIECE, Array, Positions, Table, pieces, taken
 from equipoise.data.scaling import Standardizer
+from equipoise.data.table_passes import PIECE, Array, Positions, Table, gather, pieces
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ class StreamedRows:
     def take(self, index: Tensor | slice) -> Rows:
         """These rows in memory, in standardized units and in the order of `index`."""
         chosen = self.positions[index.cpu().numpy() if isinstance(index, Tensor) else index]
-        per_row = None if self.sensor_std is None else taken(self.sensor_std, chosen)
-        rows = standardized(self.standardizer, taken(self.X, chosen), taken(self.Y, chosen), per_row)
+        per_row = None if self.sensor_std is None else gather(self.sensor_std, chosen)
+        rows = standardized(self.standardizer, gather(self.X, chosen), gather(self.Y, chosen), per_row)
         return replace(rows, known_complete=self.complete).to(self.device)
 
     def pieces(self) -> Iterator[Rows]:

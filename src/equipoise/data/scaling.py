@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint
-from equipoise.data.passes import Moments, Positions, Table, pieces
+from equipoise.data.table_passes import Moments, Positions, Table, pieces
 from equipoise.errors import InputError
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from equipoise.gaussian import LogNormalVariance, TolerancePrior
 Array = NDArray[np.float64]
 
 
-def sensor_std_of(said: Any, outputs: tuple[str, ...], n_rows: int) -> Array:
+def parse_sensor_std(said: Any, outputs: tuple[str, ...], n_rows: int) -> Array:
     """Standard deviations as the user gave them, NaN where they are to be learned.
 
     Args:
@@ -27,7 +27,7 @@ def sensor_std_of(said: Any, outputs: tuple[str, ...], n_rows: int) -> Array:
         n_rows: Rows of the training data.
 
     Example:
-        >>> sensor_std_of({"V": 0.002}, ("V", "I"), n_rows=10)
+        >>> parse_sensor_std({"V": 0.002}, ("V", "I"), n_rows=10)
         array([0.002,   nan])
     """
     if said is None:

@@ -15,7 +15,7 @@ from pandas.api.types import is_numeric_dtype
 
 from equipoise.app.tables.files import DELIMITERS, PathLike, TableError, format_of, is_parquet, packed, pyarrow
 from equipoise.balances import quoted_list
-from equipoise.data import place_of
+from equipoise.data import write_target
 
 
 class TableWriter:
@@ -40,7 +40,7 @@ class TableWriter:
         self.path = Path(path)
         self._kind = _ParquetSink if is_parquet(self.path) else _TextSink
         with _writing(self.path):
-            self._place = place_of(self.path)
+            self._place = write_target(self.path)
         self._part = self._place.with_name(f".{self._place.name}.{os.getpid()}.part")
         self._columns: tuple[Any, ...] | None = None
         self._open = ExitStack()

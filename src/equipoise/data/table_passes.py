@@ -61,11 +61,11 @@ def pieces(*tables: Table, rows: Positions | None = None) -> Iterator[tuple[Arra
         yield tuple(np.asarray(table[part if rows is None else rows[part]], dtype=np.float64) for table in tables)
 
 
-def taken(table: Table, rows: Positions) -> Array:
+def gather(table: Table, rows: Positions) -> Array:
     """The rows at these positions in float64, in the order of the positions but read in that of the table.
 
     Example:
-        >>> taken(np.array([[1], [2], [3]]), np.array([2, 0]))
+        >>> gather(np.array([[1], [2], [3]]), np.array([2, 0]))
         array([[3.],
                [1.]])
     """

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_array, validate_data
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames
-from equipoise.data.passes import Table, is_mapped, is_whole, pieces
 from equipoise.data.scaling import Standardizer
+from equipoise.data.table_passes import Table, is_mapped, is_whole, pieces
 from equipoise.errors import EquipoiseError, InputError
 
 Array = NDArray[np.float64]
@@ -30,7 +30,7 @@ class InputRangeError(EquipoiseError, ValueError):
         self.column, self.row, self.value = column, row, value
 
 
-def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: bool) -> Table:
+def check_inputs(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: bool) -> Table:
     """Inputs as an array of float64, shape `(n, n_x)`; one to learn from that stays in its file is left as it is.
 
     Args:
@@ -48,7 +48,7 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
         least = LEAST_MEASURED if reset else 1
         checked = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
     except (TypeError, ValueError) as error:
-        if (found := frames.culprit(X)) is None:
+        if (found := frames.first_non_number(X)) is None:
             raise
         raise InputError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
     values = np.asarray(checked)
@@ -57,7 +57,7 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
     return values
 
 
-def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
+def check_outputs(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
     """Outputs as an array with as many axes as they came with, and their relative rounding as they came.
 
     The array is of float64; one that stays in its file is left as it is.
@@ -66,7 +66,7 @@ def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
         y: A table.
         columns: Names of its columns, where they are known.
     Example:
-        >>> outputs_of(np.array([1, 2], dtype=np.float32))
+        >>> check_outputs(np.array([1, 2], dtype=np.float32))
         (array([1., 2.]), 1.1920928955078125e-07)
     """
     if is_mapped(y) and y.ndim in (1, 2) and min(y.shape) > 0:
@@ -77,7 +77,7 @@ def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
     try:
         values = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        if (found := frames.culprit(y)) is None:
+        if (found := frames.first_non_number(y)) is None:
             raise
         raise InputError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
     _check_sizes("y", values.reshape(len(values), -1), columns or output_names(y))
@@ -129,7 +129,7 @@ def output_names(y: Any) -> tuple[str, ...]:
     return frames.columns_of(y) or ((name,) if isinstance(name, str) else ())
 
 
-def fitting_constraint(
+def match_constraint(
     constraint: LinearConstraint | None, X: Table, Y: Table, inputs: Sequence[str] | None
 ) -> LinearConstraint | None:
     """The constraint with a column of A for every input, checked against the shapes of the data.

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from equipoise.data.files import write_atomically
+from equipoise.data.atomic_writing import write_atomically
 
 
 def files_in(folder):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 def write_atomically(path: Path, write: Callable) -> None:
     """Write a binary file beside its place and move it there: readers see the old one or the new one, never half."""
-    place = place_of(path)
+    place = write_target(path)
     part = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
@@ -20,7 +20,7 @@ def write_atomically(path: Path, write: Callable) -> None:
         part.unlink(missing_ok=True)
 
 
-def place_of(path: Path) -> Path:
+def write_target(path: Path) -> Path:
     """Where a file is to be replaced: of a link, what it points to. Raises OSError for devices and pipes: whoever has
     the rights to would otherwise put a file in the place of `/dev/null`.
     """
