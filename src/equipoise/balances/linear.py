@@ -85,13 +85,19 @@ class LinearConstraint:
     def from_equations(
         cls, equations: str | Names | Mapping[str, Any], *, inputs: Names = (), outputs: Names, known: Names = ()
     ) -> LinearConstraint:
-        """Read balances from text (see `parse_equation`).
+        """Read balances from text.
+
+        Both sides of an equation may use `+ - * /`, parentheses, numbers and column names. Backticks quote unusual
+        names. A name may leave out its unit as long as it fits only one column.
 
         Args:
             equations: One text, a list of texts, each its own name, or a mapping of names to texts.
             inputs: Names of the network's inputs.
             outputs: Names of the outputs.
             known: Names of columns that enter balances but not the network.
+        Returns: The constraint, with the texts as its `equations`.
+        Raises: EquationError, if a text is not a linear equation over these columns; ConstraintError, if the balances
+            are not usable as a constraint.
         Example:
             >>> balances = LinearConstraint.from_equations({"mass": "feed + 1 = top + bottom"}, inputs=["feed"],
             ...                                            outputs=["top", "bottom"])
@@ -103,12 +109,12 @@ class LinearConstraint:
 
     @property
     def n_balances(self) -> int:
-        """Number of balances `m`."""
+        """Number of balances, `m`."""
         return len(self.names)
 
     @property
     def n_inputs(self) -> int:
-        """Number of network inputs, without known columns."""
+        """Number of network inputs, `n_x`, without known columns."""
         return len(self.inputs)
 
     @property
@@ -118,63 +124,73 @@ class LinearConstraint:
 
     @property
     def n_columns(self) -> int:
-        """Number of columns of `A`."""
+        """Number of columns of `A`, `n_x + n_known`."""
         return len(self.columns)
 
     @property
     def n_outputs(self) -> int:
-        """Number of outputs `n_y`."""
+        """Number of outputs, `n_y`."""
         return len(self.outputs)
 
     def target(self, X: Numbers) -> FloatArray:
-        """What `B y` should be, `t = b − A x`, shape `(..., m)`.
+        """Compute the value that `B y` must have at inputs x, `t = b − A x`.
 
         Args:
-            X: Inputs, then known columns, shape `(..., n_columns)`. A missing value (NaN) makes only those balances
-                NaN which it enters; the same holds for `residual` and `magnitude`.
+            X: Inputs, then known columns, shape `(..., n_columns)`, in the user's units.
+        Returns: `t` in the balances' units, shape `(..., m)`; NaN in the balances that a missing value (NaN) enters.
+        Raises: ConstraintError, if X has not one number per column.
         Example:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).target([[1.0], [2.0]])
             array([[2.5],
                    [4.5]])
         """
-        return self.b - _combined(self.A, check_rows("X", X, self.columns))
+        return self.b - _combine(self.A, check_rows("X", X, self.columns))
 
     def residual(self, X: Numbers, Y: Numbers) -> FloatArray:
-        """By how much rows of data miss each balance, shape `(..., m)`::
+        """Compute by how much rows of data miss each balance::
 
             z = A x + B y − b        (Z1)
 
         Args:
-            X: Inputs, then known columns, shape `(..., n_columns)`.
+            X: Inputs, then known columns, shape `(..., n_columns)`, in the user's units.
             Y: Outputs, shape `(..., n_outputs)`; leading axes broadcast against those of X.
+        Returns: `z` in the balances' units, shape `(..., m)`; NaN in the balances that a missing value (NaN) enters.
+        Raises: ConstraintError, if X or Y has not one number per column, or both have not the same rows.
         Example:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).residual([1.0], [2.75])
             array([0.25])
         """
-        x, y = self._data(X, Y)
-        return _combined(self.A, x) + _combined(self.B, y) - self.b  # Z1
+        x, y = self._check_data(X, Y)
+        return _combine(self.A, x) + _combine(self.B, y) - self.b  # Z1
 
     def magnitude(self, X: Numbers, Y: Numbers) -> FloatArray:
-        """Size of the terms of each balance, `Σ_j |A_kj x_j| + Σ_j |B_kj y_j| + |b_k|`, shape `(..., m)`.
+        """Compute the size of the terms of each balance, `Σ_j |A_kj x_j| + Σ_j |B_kj y_j| + |b_k|`.
 
-        Rounding errors of `residual` are measured against it.
+        Rounding errors of `residual` are relative to it.
 
+        Args:
+            X: Inputs, then known columns, shape `(..., n_columns)`, in the user's units.
+            Y: Outputs, shape `(..., n_outputs)`; leading axes broadcast against those of X.
+        Returns: The sizes in the balances' units, shape `(..., m)`; NaN in the balances that a missing value enters.
+        Raises: ConstraintError, if X or Y has not one number per column, or both have not the same rows.
         Example:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).magnitude([1.0], [2.75])
             array([5.25])
         """
-        x, y = self._data(X, Y)
-        return _combined(np.abs(self.A), np.abs(x)) + _combined(np.abs(self.B), np.abs(y)) + np.abs(self.b)
+        x, y = self._check_data(X, Y)
+        return _combine(np.abs(self.A), np.abs(x)) + _combine(np.abs(self.B), np.abs(y)) + np.abs(self.b)
 
     def scale(self, output_std: Numbers) -> FloatArray:
-        """Spread of each balance if its outputs varied independently, shape `(m,)`::
+        """Compute the standard deviation that each balance would have if its outputs varied independently::
 
             c_k = sqrt(Σ_j B_kj² s_j²)        (Z2)
 
-        Where all outputs of a balance are constant, `s_j = 1` is taken, so that `c_k > 0`.
+        Where all outputs of a balance are constant, `s_j = 1` is used instead, so that `c_k > 0`.
 
         Args:
             output_std: Standard deviations `s` of the outputs, shape `(n_outputs,)`.
+        Returns: `c` in the balances' units, shape `(m,)`.
+        Raises: ConstraintError, if a standard deviation is negative, not finite or missing.
         Example:
             >>> LinearConstraint([[3, 4, 0], [0, 0, 2]]).scale([1.0, 1.0, 0.0])
             array([5., 2.])
@@ -190,10 +206,12 @@ class LinearConstraint:
         return np.where(c > 0, c, np.hypot.reduce(self.B, axis=1))
 
     def blocks(self, uncertain_inputs: Numbers | None = None) -> tuple[tuple[int, ...], ...]:
-        """Group balances that share an output, directly or through others; groups can be solved one by one.
+        """Group coupled balances: those that share an output, directly or through other balances.
+
+        Groups can be solved one by one.
 
         Args:
-            uncertain_inputs: Mask of shape `(n_columns,)`; a marked column joins its balances like an output does.
+            uncertain_inputs: Mask of shape `(n_columns,)`; a marked column couples its balances as an output does.
         Returns: Row numbers of each group, in order of their first row.
         Example:
             >>> LinearConstraint([[1, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]]).blocks()
@@ -206,8 +224,11 @@ class LinearConstraint:
         return connected_rows(np.hstack([self.B, self.A[:, mask]]) != 0)
 
     def without(self, name: str) -> LinearConstraint:
-        """Return the constraint lacking one balance.
+        """Return the constraint without one of its balances.
 
+        Args:
+            name: Name of the balance to leave out.
+        Raises: ConstraintError, if there is no such balance, or no other one.
         Example:
             >>> LinearConstraint([[1, 1, 0], [0, 1, 1]], names=["left", "right"]).without("left").names
             ('right',)
@@ -226,8 +247,11 @@ class LinearConstraint:
         return smaller
 
     def index(self, name: str) -> int:
-        """Row number of a balance.
+        """Return the row number of a balance.
 
+        Args:
+            name: Name of the balance.
+        Raises: ConstraintError, if there is no such balance.
         Example:
             >>> LinearConstraint([[1, 1, 0], [0, 1, 1]], names=["left", "right"]).index("right")
             1
@@ -255,7 +279,7 @@ class LinearConstraint:
         return "\n  ".join([f"LinearConstraint({head})", *rows])
 
     def _initialise(self, balances: Coefficients, units: tuple[str | None, ...], equations: tuple[str, ...]) -> None:
-        """Set the fields of a new object, once; arrays become read-only, a flag that pickling and copying lose."""
+        """Set the fields of a new object once; arrays become read-only, a flag that pickling and copying lose."""
         for array in (balances.A, balances.B, balances.b):
             array.setflags(write=False)
         for name, value in (vars(balances) | {"units": units, "equations": equations}).items():
@@ -270,7 +294,7 @@ class LinearConstraint:
         label = ("" if name == text else repr(name)) + (f" [{unit}]" if unit else "")
         return f"{label}: {text}".removeprefix(": ").lstrip()
 
-    def _data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
+    def _check_data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
         x, y = check_rows("X", X, self.columns), check_rows("Y", Y, self.outputs)
         try:
             np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
@@ -284,7 +308,7 @@ def connected_rows(pattern: NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
     """Group rows of a mask that share a marked column, directly or through other rows.
 
     Args:
-        pattern: Mask, shape `(m, n)`.
+        pattern: Mask of the marked columns of each row, shape `(m, n)`.
     Returns: Row numbers of each group, in order of their first row.
     Example:
         >>> connected_rows(np.array([[True, False], [False, True], [True, False]]))
@@ -315,8 +339,8 @@ def _equations(balances: Coefficients, equations: Names | None) -> tuple[str, ..
     return each
 
 
-def _combined(coefficients: FloatArray, values: FloatArray) -> FloatArray:
-    """Linear combinations `M z` of the last axis; a z_j that is not finite spoils only the rows it enters."""
+def _combine(coefficients: FloatArray, values: FloatArray) -> FloatArray:
+    """Compute linear combinations `M z` of the last axis; NaN where a `z_j` with `M_kj ≠ 0` is not finite."""
     missing = ~np.isfinite(values)
     if not missing.any():
         return values @ coefficients.T
