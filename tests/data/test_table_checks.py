@@ -1,5 +1,7 @@
 """Tables on their way in: what is taken from them, and what is refused by column and row."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -133,3 +135,9 @@ def test_a_known_column_may_not_outgrow_its_balance_either():
     with pytest.raises(InputRangeError) as caught:
         check_range(X, standardizer, None)
     assert (caught.value.column, caught.value.row, caught.value.value) == ("feed", 7, 1e32)
+
+
+def test_an_error_comes_out_of_another_process_as_it_went_in():
+    error = InputRangeError("x", 3, 1e40)
+    twin = pickle.loads(pickle.dumps(error))
+    assert (type(twin), str(twin), twin.column, twin.row, twin.value) == (InputRangeError, str(error), "x", 3, 1e40)
