@@ -47,7 +47,6 @@ TO_DO = (
     "src/equipoise/app/tables/",
     "src/equipoise/app/tuning/",
     "src/equipoise/artifact/",
-    "src/equipoise/data/",
     "src/equipoise/diagnosis/",
     "src/equipoise/errors.py",
     "src/equipoise/estimator.py",

@@ -11,7 +11,7 @@ import torch
 import equipoise as eq
 from equipoise import estimator
 from equipoise.data import holdout, rows as streaming, table_passes
-from equipoise.data.rows import Rows, StreamedRows, mean_sensor_var, standardized
+from equipoise.data.rows import Rows, StreamedRows, mean_sensor_var, standardize
 from equipoise.data.scaling import Standardizer
 from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.network.mlp import BayesianMLP
@@ -212,7 +212,7 @@ def rows_of(X, Y, sensor_std=None) -> tuple[Rows, StreamedRows]:
     positions = np.flatnonzero(np.arange(len(X)) % 3)
     s = Standardizer.fit(X, Y, BALANCES, positions)
     per_row = None if sensor_std is None else sensor_std[positions]
-    return standardized(s, X[positions], Y[positions], per_row), StreamedRows(X, Y, s, positions, sensor_std)
+    return standardize(s, X[positions], Y[positions], per_row), StreamedRows(X, Y, s, positions, sensor_std)
 
 
 def assert_equal_rows(found: Rows, expected: Rows):

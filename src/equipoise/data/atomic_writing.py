@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are written whole or not at all."""
 
 import errno
 import os
@@ -7,24 +7,31 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable) -> None:
-    """Write a binary file beside its place and move it there: readers see the old one or the new one, never half."""
-    place = write_target(path)
-    part = place.with_name(f".{place.name}.{os.getpid()}.part")
+    """Write a binary file under another name and rename it, so that readers see the old or the new one, never half.
+
+    Args:
+        path: The file; replaced if it exists, and the file that it points to if it is a link.
+        write: Called with the open binary file.
+    Raises: OSError, if the file cannot be written, or is a device or a pipe.
+    """
+    target = write_target(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, place)
+        os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
 
 
 def write_target(path: Path) -> Path:
-    """Where a file is to be replaced: of a link, what it points to. Raises OSError for devices and pipes: whoever has
-    the rights to would otherwise put a file in the place of `/dev/null`.
+    """Return the path of the file to replace: `path`, or the file that it points to if it is a link.
+
+    Raises: OSError, for devices and pipes: a user with the rights to would otherwise replace `/dev/null` by a file.
     """
-    place = path.resolve() if path.is_symlink() else path
-    if place.exists() and not (place.is_file() or place.is_dir()):
+    target = path.resolve() if path.is_symlink() else path
+    if target.exists() and not (target.is_file() or target.is_dir()):
         raise OSError(errno.EINVAL, "it is a device or a pipe, not a file")
-    return place
+    return target
