@@ -46,7 +46,6 @@ TO_DO = (
     "src/equipoise/app/report/",
     "src/equipoise/app/tables/",
     "src/equipoise/app/tuning/",
-    "src/equipoise/artifact/",
     "src/equipoise/diagnosis/",
     "src/equipoise/errors.py",
     "src/equipoise/estimator.py",

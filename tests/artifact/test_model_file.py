@@ -209,22 +209,6 @@ def test_the_plan_that_was_followed_stays_that_of_the_fit_when_defaults_change(t
     assert eq.load(tmp_path / "b.safetensors").plan_ == eq.TrainingPlan(max_epochs=2)
 
 
-def test_parameters_come_back_as_they_were_given():
-    model, _, _ = made(everything)
-    kept = model.get_params().keys() - {"device", "checkpoint", "verbose"}
-    loaded = artifact.load(MODELS / "format_1.safetensors")
-    assert kept == set(artifact.Configuration.model_fields) | {
-        "constraint"
-    }  # a new parameter needs a place in the file
-    assert loaded.tolerance == {"mass": 0.0, "energy": eq.TolerancePrior(-5.0, 2.0)}
-    assert loaded.sensor_std == {"duty [kW]": 0.1}
-    assert loaded.training == eq.TrainingPlan(
-        max_epochs=60, batch_size=32, learning_rate=3e-3, temperature=1.0, validation_draws=2
-    )
-    assert (loaded.hidden, loaded.activation, loaded.n_draws) == ((8, 6), "tanh", 40)
-    assert (loaded.random_state, loaded.max_epochs, loaded.offset) == (3, None, True)
-
-
 def test_a_balance_without_unit_has_none_in_the_header(tmp_path):
     made(everything)[0].save(tmp_path / "m.safetensors")
     said = artifact.describe(tmp_path / "m.safetensors")

@@ -1,7 +1,7 @@
-"""The network of a model file: its description in the header, and the network again from description and tensors.
+"""A network as its description in a header, and the network rebuilt from description and tensors.
 
-The tensors alone do not tell what they are for: the description has the sizes, which balances are exact and which
-sensors are learned or given. It is taken from the fitted network itself, not from the tables that are shown to users.
+Tensors alone do not determine a network: the description has its sizes, which balances are exact, and which sensors are
+learned or given. It comes from the fitted network itself, not from the tables that users see.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def describe_network(model: ConstrainedBNN) -> Network:
-    """Describe a fitted network: all that is needed beside its tensors to build it again."""
+    """Describe a fitted network: what is needed beside its tensors to rebuild it."""
     from equipoise.estimator import LIKELIHOODS
 
     network, layer, sensor = model.network, model.conditioning, model.sensor
@@ -48,8 +48,9 @@ def rebuild_network(network: Network, standardizer: Standardizer, state: dict[st
 
     Args:
         network: The description.
-        standardizer: Of the fit; it has the balances.
-        state: Tensors by their names in the network's `state_dict`.
+        standardizer: The standardizer of the fit; it has the balances.
+        state: The tensors, by their names in the network's `state_dict`.
+    Returns: The network in evaluation mode, on the CPU.
     Raises: KeyError, RuntimeError or ValueError, if tensors and description do not agree.
     """
     import torch
@@ -83,13 +84,13 @@ def rebuild_network(network: Network, standardizer: Standardizer, state: dict[st
 
 
 def _kinds(variances: LogNormalVariance, positive: str, zero: str) -> tuple[str, ...]:
-    """Name each variance: "learned", or one of two words for a fixed one."""
+    """Return the kind of each variance: "learned", or the given words for a fixed one above 0 and for 0."""
     entries = zip(variances.learned.tolist(), variances.fixed.tolist(), strict=True)
     return tuple("learned" if learned else positive if fixed > 0 else zero for learned, fixed in entries)
 
 
 def _variances(kinds: Sequence[str]) -> LogNormalVariance:
-    """Build the posterior of as many variances; its numbers are replaced by those of the file."""
+    """Make a posterior of as many variances, whose numbers those of the file will replace."""
     import torch
 
     from equipoise.gaussian import LogNormalVariance

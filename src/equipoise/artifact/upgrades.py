@@ -1,17 +1,16 @@
-"""Headers of older model files, brought to the present format before they are read."""
+"""Upgrades of the headers of older model files to the present format."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def upgrade(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the header's entry in terms of the present format.
+    """Convert the entry of a file's header to the present format; its version number stays that of the file.
 
-    The version number stays that of the file. An entry that lacks what the upgrade needs is returned as it is: its
-    validation names what is missing.
+    An entry that lacks a field which the upgrade needs is returned unchanged: its validation names the missing field.
 
     Args:
-        content: The entry as it was read, with its `format_version`.
+        content: The entry, with its `format_version`.
     """
     if content.get("format_version", 1) >= 2:
         return content
@@ -22,9 +21,9 @@ def upgrade(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _network_of_format_1(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Infer what the network is from the configuration and from the words in the tables of tolerances and sensors.
+    """Infer the network's description from the configuration and from the tables of tolerances and sensors.
 
-    Balances "exact to rounding" have no offset; sensors "given per row" have no variances of their own.
+    Balances "exact to rounding" have no offset; sensors "given per row" have no variances in the network.
     """
     columns, configuration = content["columns"], content["configuration"]
     tolerances = [row["kind"] for row in content["tolerances"]]
