@@ -40,16 +40,12 @@ VAGUE = frozenset(("asked", "found", "given", "into", "meant", "of", "said", "sh
 
 # Rooms that are still to be put into plain English; the list only becomes shorter.
 TO_DO = (
-    "src/equipoise/__",
     "src/equipoise/app/commands/",
     "src/equipoise/app/job/",
     "src/equipoise/app/report/",
     "src/equipoise/app/tables/",
     "src/equipoise/app/tuning/",
     "src/equipoise/diagnosis/",
-    "src/equipoise/errors.py",
-    "src/equipoise/estimator.py",
-    "src/equipoise/export.py",
     "src/equipoise/fast/",
     "src/equipoise/gaussian/",
     "src/equipoise/network/",
