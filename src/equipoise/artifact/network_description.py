@@ -99,7 +99,7 @@ def _variances(kinds: Sequence[str]) -> LogNormalVariance:
     return LogNormalVariance(ones, ones, ones)
 
 
-def _check_learned(what: str, kinds: Sequence[str], learned: Tensor) -> None:
+def _check_learned(parts: str, kinds: Sequence[str], learned: Tensor) -> None:
     described = [kind == "learned" for kind in kinds]
     if described != learned.tolist():
-        raise ValueError(f"learned {what} are {described} in the header, but {learned.tolist()} in the tensors")
+        raise ValueError(f"learned {parts} are {described} in the header, but {learned.tolist()} in the tensors")

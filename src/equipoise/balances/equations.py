@@ -184,7 +184,7 @@ class _Reader:
             return ast.parse(source, mode="eval").body
         except (SyntaxError, ValueError) as error:
             reason = _shorten(getattr(error, "msg", str(error)).partition(". Perhaps")[0], most=80)
-            raise self.error("be plain arithmetic", f"{self.shown(source)!r} ({reason})", _ARITHMETIC) from None
+            raise self.error("be plain arithmetic", f"{self.user_text(source)!r} ({reason})", _ARITHMETIC) from None
 
     def expand(self, node: ast.expr) -> _LinearForm:
         """Return the coefficients of a sum by column."""
@@ -222,16 +222,16 @@ class _Reader:
             if factor.keys() == {None}:
                 value = _total(factor[None])
                 return {column: [value * c for c in terms] for column, terms in form.items()}
-        raise self.error("be linear in its columns", f"the product {self.shown(node)}", _NONLINEAR)
+        raise self.error("be linear in its columns", f"the product {self.user_text(node)}", _NONLINEAR)
 
     def quotient(self, node: ast.BinOp) -> _LinearForm:
         """Return the coefficients of a quotient, the divisor of which must be a number other than 0."""
         form, divisor = self.expand(node.left), self.expand(node.right)
         if divisor.keys() != {None}:
-            raise self.error("be linear in its columns", f"the quotient {self.shown(node)}", _NONLINEAR)
+            raise self.error("be linear in its columns", f"the quotient {self.user_text(node)}", _NONLINEAR)
         value = _total(divisor[None])
         if value == 0:
-            raise self.error("not divide by zero", self.shown(node), "Correct the divisor.")
+            raise self.error("not divide by zero", self.user_text(node), "Correct the divisor.")
         return {column: [c / value for c in terms] for column, terms in form.items()}
 
     def column(self, name: str) -> str:
@@ -249,10 +249,10 @@ class _Reader:
     def refused(self, node: ast.expr) -> EquationError:
         """Return the error for a node that is not linear arithmetic."""
         kind = type(node.op) if isinstance(node, ast.BinOp) else type(node)
-        what, advice = _REFUSED.get(kind, ("the expression", _ARITHMETIC))
-        return self.error("use only + - * / and parentheses", f"{what} {self.shown(node)}", advice)
+        construct, advice = _REFUSED.get(kind, ("the expression", _ARITHMETIC))
+        return self.error("use only + - * / and parentheses", f"{construct} {self.user_text(node)}", advice)
 
-    def shown(self, code: ast.expr | str) -> str:
+    def user_text(self, code: ast.expr | str) -> str:
         """Write source or a syntax tree with the user's column names in place of placeholders."""
         source = code if isinstance(code, str) else ast.unparse(code)
         return _shorten(re.sub(r"\b_(\d+)\b", lambda match: self.words[int(match[1])], source))

@@ -62,11 +62,11 @@ def _dependence_message(balances: Coefficients, dependence: Dependence) -> str:
     choice = f"one of: {', '.join(map(repr, involved))}"
     advice = f"Drop {choice}"
     if inputs:
-        what = f"together fix a relation among inputs only, {quoted_list(inputs)}, and leave no output"
+        problem = f"together fix a relation among inputs only, {quoted_list(inputs)}, and leave no output"
         advice = f"Drop {choice}, or make one of these inputs an output"
     elif contradiction:
-        what = f"contradict each other by {abs(contradiction):.6g} in the unit of {involved[0]!r}"
+        problem = f"contradict each other by {abs(contradiction):.6g} in the unit of {involved[0]!r}"
         advice = f"Correct or drop {choice}"
     else:
-        what = "are duplicates, equal up to a factor" if len(involved) == 2 else "are linearly dependent"
-    return f"Balances {quoted_list(involved)} {what} {ranks}. {advice}."
+        problem = "are duplicates, equal up to a factor" if len(involved) == 2 else "are linearly dependent"
+    return f"Balances {quoted_list(involved)} {problem} {ranks}. {advice}."

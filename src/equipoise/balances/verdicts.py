@@ -81,7 +81,7 @@ def verdict(kind: str, kl: float, evidence: ToleranceEvidence | None, separable:
     below the maximum of likelihood and prior, or differs from the prior although the likelihood is flat.
 
     Args:
-        kind: "learned", or what else the tolerance is ("exact", "exact to rounding", "fixed").
+        kind: "learned", or another kind of tolerance ("exact", "exact to rounding", "fixed").
         kl: `KL(q(ρ) ‖ p(ρ))` in nats (K2).
         evidence: For a learned tolerance; None where there is none.
         separable: Whether the data determine the tolerance apart from the variance of the sensors.
