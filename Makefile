@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 BENCH := .venv-bench
 TABLE_TESTS := $(foreach room,app diagnosis artifact,tests/$(room) src/equipoise/$(room)) \
-  $(foreach file,data/files export,tests/$(dir $(file))test_$(notdir $(file)).py src/equipoise/$(file).py) tests/test_guide.py
+  $(foreach file,data/atomic_writing export,tests/$(dir $(file))test_$(notdir $(file)).py src/equipoise/$(file).py) tests/test_guide.py
 
 # PIP_CONSTRAINT pins what is installed; newer versions of pip want PIP_BUILD_CONSTRAINT for the build backend.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \

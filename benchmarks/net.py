@@ -15,7 +15,7 @@ results are compared in one of three ways:
   outside is tried again with ten other seeds, and then once more, and fails if it is outside, on one side, three times.
 
 The new tree also opens the old one's model files, goes on from the old one's checkpoints (not with `seeds`: a
-checkpoint belongs to one scheme of random numbers), and opens the model files in `tests/models`.
+checkpoint belongs to one scheme of random numbers), and opens the model files in the old commit's `tests/models`.
 """
 
 import argparse
@@ -194,7 +194,7 @@ def read(folder: Path) -> Results:
 
 def bits(trees: Trees) -> list[Finding]:
     """Every array and every text must be the same."""
-    fixtures = _fixtures(trees.new)
+    fixtures = _fixtures(trees.old)
     old = trees.run("old", "old", *fixtures)
     new = trees.run("new", "new", *fixtures, "--earlier", str(old))
     return [Finding(*where, difference(*pair), 0.0) for where, pair in paired(read(old), read(new))]
@@ -202,7 +202,7 @@ def bits(trees: Trees) -> list[Finding]:
 
 def rounding(trees: Trees) -> list[Finding]:
     """Numbers may differ as much as a change of the last bit of the inputs can explain."""
-    fixtures = _fixtures(trees.new)
+    fixtures = _fixtures(trees.old)
     old = trees.run("old", "old", *fixtures)
     stirred = trees.run("old", "old, last bit changed", *fixtures, "--last-bit")
     new = trees.run("new", "new", *fixtures, "--earlier", str(old))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import markdown, peers
 from benchmarks.targets import TARGETS, Outcome
-from equipoise.data.files import write_atomically
+from equipoise.data.atomic_writing import write_atomically
 
 
 @dataclass(frozen=True)

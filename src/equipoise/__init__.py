@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-# What is public stands in __init__.pyi, once. Names are imported when they are first used: torch takes seconds, and
+# __init__.pyi lists the public names. They are imported when they are first used: importing torch takes seconds, and
 # the command line must answer --help without it.
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -25,6 +25,11 @@ class MissingPackageError(EquipoiseError, ImportError):
 def check_choice(name: str, value: Any, choices: Collection) -> None:
     """Raise unless a value is one of the choices.
 
+    Args:
+        name: Name of the parameter, for the message.
+        value: Its value.
+        choices: The values that it may have.
+    Raises: InputError.
     Example:
         >>> check_choice("activation", "sin", ["silu", "tanh"])
         Traceback (most recent call last):
@@ -35,29 +40,32 @@ def check_choice(name: str, value: Any, choices: Collection) -> None:
 
 
 def check_count(name: str, value: Any) -> None:
-    """Raise unless a value is 1, 2, 3, …"""
+    """Raise an InputError with the parameter's name unless its value is a whole number of at least 1."""
     if not is_count(value):
         raise InputError(f"{name} must be a whole number of at least 1, but got {value!r}.")
 
 
 def check_counts(name: str, values: Any) -> None:
-    """Raise unless every one of several values is 1, 2, 3, …; there may be none."""
+    """Raise an InputError with the parameter's name unless all its values are whole numbers of at least 1.
+
+    An empty collection is accepted.
+    """
     if not (isinstance(values, Iterable) and all(map(is_count, values))):
         raise InputError(f"{name} must hold positive whole numbers, but got {values!r}.")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Raise unless a value is a finite number above 0."""
+    """Raise an InputError with the parameter's name unless its value is a finite number above 0."""
     if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
         raise InputError(f"{name} must be a positive number, but got {value!r}.")
 
 
 def check_fraction(name: str, value: Any) -> None:
-    """Raise unless a value is a part of a whole, and not all of it."""
+    """Raise an InputError with the parameter's name unless its value is a number in [0, 1)."""
     if not (isinstance(value, numbers.Real) and 0 <= float(value) < 1):
         raise InputError(f"{name} must be in [0, 1), but got {value!r}.")
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is a whole number of at least 1, of whatever type."""
+    """Tell whether a value is a whole number of at least 1, of any integral type."""
     return isinstance(value, numbers.Integral) and int(value) >= 1

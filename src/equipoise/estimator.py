@@ -1,4 +1,4 @@
-"""ConstrainedBNNRegressor: the scikit-learn face. Arrays or frames in the user's own units in, the same out."""
+"""ConstrainedBNNRegressor, the scikit-learn estimator: arrays or data frames in the user's units in, the same out."""
 
 import os
 from collections.abc import Callable
@@ -17,23 +17,23 @@ from equipoise.data import (
     MOST_STREAMED,
     AnyRows,
     InputRangeError,
-    Prepared,
     Rows,
     Standardizer,
     Table,
+    TrainingData,
+    check_inputs,
     check_measured,
+    check_outputs,
     check_range,
-    fitting_constraint,
     frames,
-    given_split,
-    inputs_of,
     is_mapped,
+    match_constraint,
     obeyed_to_rounding,
     output_names,
-    outputs_of,
     random_split,
-    sensor_std_in_use,
-    tolerance_of_each,
+    resolve_sensor_std,
+    split_at,
+    tolerance_by_balance,
 )
 from equipoise.errors import (
     InputError,
@@ -56,7 +56,7 @@ LIKELIHOODS = {"joint": joint, "marginal": marginal}
 
 
 class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """A Bayesian neural network whose predictions obey linear balances as far as these can be trusted.
+    """A Bayesian neural network whose predictions obey linear balances to within learned or given tolerances.
 
     Args:
         constraint: `LinearConstraint` between the columns of X and Y, or None for a plain Bayesian network.
@@ -65,7 +65,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             balance, and how it depends on the inputs; None means noise-free sensors, so that all noise is the
             network's; a mapping from output names to numbers or "learn" (unnamed outputs are learned); or an array
             `(n_y,)` or, per training row, `(n, n_y)`. Nothing can be learned without balances or with
-            likelihood="marginal", which takes what was measured for the truth: there "learn" is the same as None.
+            likelihood="marginal", which treats measured values as true values: there "learn" is the same as None.
         tolerance: How far balances may be missed. None learns each (prior `log(r/c²) ~ N(−6, 3²)`); `0` is exact; a
             number is a fixed standard deviation in the balance's unit; a `TolerancePrior` is learned from that prior;
             or a mapping from balance names to these. Balances to be learned that the data obey to rounding are exact,
@@ -75,21 +75,25 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         activation: "silu", "tanh", "relu" or "gelu".
         prior_std: Prior standard deviation of every weight (the paper: 1).
         max_epochs: Upper bound on training epochs; None takes the training plan's.
-        n_draws: Posterior draws that predictions average over.
-        validation_fraction: Share of rows held out to decide when to stop.
-        training: A `TrainingPlan` with everything else about training.
+        n_draws: Number of posterior draws that predictions average over.
+        validation_fraction: Fraction of the rows held out to decide when training stops.
+        training: A `TrainingPlan` with all other settings of training.
         random_state: Seed; the same seed gives the same bits.
-        device: Where torch computes, for instance "cuda".
-        checkpoint: File that training is saved to every few seconds and continued from if it was cut short.
+        device: Device on which torch computes, for instance "cuda".
+        checkpoint: File to which training is saved every few seconds, and from which an interrupted one continues.
         verbose: Show a progress bar.
 
     Attributes:
-        tolerances_: Data frame with one row per balance: tolerance in its own unit, what the data taught it, verdict.
+        tolerances_: Data frame with one row per balance: its tolerance in its own unit, the information in the data
+            about it, and a verdict.
         sensor_std_: Data frame with one row per output: the sensor's standard deviation.
         history_: Record of every epoch.
-        plan_: The `TrainingPlan` that it was trained by.
-        held_out_: Positions of the rows that were not trained on but decided when to stop.
-        n_rows_: How many rows were trained on.
+        plan_: The `TrainingPlan` that was used.
+        held_out_: Positions of the held-out rows, which decided when training stopped.
+        n_rows_: Number of rows trained on.
+        output_names_: Names of the outputs.
+        seed_: Seed of all random numbers of the fit and its predictions.
+        constraint_: The balances, with a column for each input; None without balances.
         model_, standardizer_: The fitted network in standardized units, and the translation to the user's.
 
     Example:
@@ -104,7 +108,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         True
     """
 
-    _can_stream = True  # whether `_train` takes rows that are read batch by batch
+    _can_stream = True  # whether `_train` accepts rows that are read batch by batch
 
     def __init__(
         self,
@@ -151,16 +155,21 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         held_out: ArrayLike | None = None,
         callback: Callable[[dict], object] | None = None,
     ) -> "ConstrainedBNNRegressor":
-        """Fit to inputs X `(n, n_x)` and outputs y `(n, n_y)` or `(n,)`; NaN in y means "not measured".
+        """Fit the network, the tolerances and the sensors to a table.
 
         Arrays that stay in their files (`numpy.load(…, mmap_mode="r")`) are not copied into memory, whatever their kind
-        of numbers: each batch is read when its turn comes, and the model is that of the same arrays in memory.
+        of numbers: each batch is read when it is needed, and the model is that of the same arrays in memory.
 
         Args:
-            X, y: Arrays or data frames.
-            held_out: Positions of the rows that are not trained on but decide when to stop; None picks
-                `validation_fraction` of them at random, of arrays in files at most 100,000. They are held in memory.
+            X: Inputs, then known columns, shape `(n, n_x + n_known)`: an array, or a data frame with these columns in
+                any order.
+            y: Outputs, shape `(n, n_y)` or `(n,)`: an array or a data frame; NaN means "not measured".
+            held_out: Positions of the rows that are not trained on but decide when training stops; None draws
+                `validation_fraction` of them at random, from arrays in files at most 100,000. They are kept in memory.
             callback: Called with the record of each epoch, as in `history_`.
+        Returns: The estimator itself.
+        Raises: InputError or InputTypeError, if a parameter or the data cannot be used; TrainingError, if training
+            fails.
         """
         self._check_parameters()
         X, Y, precision = self._validated(X, y)
@@ -169,44 +178,78 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             most = MOST_STREAMED if self._streams(X, Y) else None
             train_rows, held_out = random_split(Y, self.validation_fraction, self.seed_, most)
         else:
-            train_rows, held_out = given_split(held_out, len(Y))
+            train_rows, held_out = split_at(held_out, len(Y))
         self.held_out_, self.n_rows_ = held_out, len(train_rows)
         check_measured(Y, self.output_names_, train_rows)
         self.standardizer_ = Standardizer.fit(X, Y, self.constraint_, train_rows)
         obeyed = obeyed_to_rounding(self.constraint_, X, Y, precision)
-        data = Prepared(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
+        data = TrainingData(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
         self.model_ = self._build(data)
         if self.model_.conditioning is not None and self.likelihood == "joint":
             data.check_exact(self.model_.conditioning.tolerance)
         if self._streams(X, Y):
-            trained_on = data.streamed(train_rows, self._device)
+            training = data.streamed(train_rows, self._device)
         else:
-            trained_on = data.rows(train_rows).to(self._device)
+            training = data.rows(train_rows).to(self._device)
         validation = data.rows(held_out).to(self._device) if len(held_out) else None
         self.plan_ = self._plan()
-        self.history_ = self._train(trained_on, validation, callback)
-        self._summarise(data, trained_on)
+        self.history_ = self._train(training, validation, callback)
+        self._summarise(data, training)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predictive mean of the true outputs; with `return_std` also their standard deviation."""
+        """Predict the mean of the true outputs, and their standard deviation on request.
+
+        Args:
+            X: Inputs, then known columns, shape `(n, n_x + n_known)`: an array or a data frame, in the user's units.
+            return_std: Whether to return the standard deviation, too.
+        Returns:
+            The mean in the outputs' units, shape `(n, n_y)`, or `(n,)` if y was one-dimensional; with `return_std` a
+            pair of mean and standard deviation. A data frame of the library of X if X is one.
+        Raises: NotFittedError; InputError or InputRangeError, if X cannot be used.
+        """
         p = self.predict_distribution(X)
         return (self._flat(p.mean), self._flat(p.std)) if return_std else self._flat(p.mean)
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Any, Any]:
-        """Lower and upper bounds of the central intervals of the true outputs."""
+        """Predict central intervals of the true outputs.
+
+        Args:
+            X: Inputs, then known columns, as of `predict`.
+            level: Probability of each interval.
+        Returns: Lower and upper bounds in the outputs' units, each as the mean that `predict` returns.
+        Raises: NotFittedError; InputError or InputRangeError, if X cannot be used.
+        """
         lower, upper = self.predict_distribution(X).interval(level)
         return self._flat(lower), self._flat(upper)
 
     def sample_y(self, X: Any, n: int = 1) -> Array:
-        """Draws of the true outputs, shape `(n, rows, n_y)`: draws on axis 0."""
+        """Draw samples of the true outputs.
+
+        With likelihood="joint" these are joint draws that obey the balances within their tolerances; with "marginal"
+        outputs are drawn independently, as in the paper.
+
+        Args:
+            X: Inputs, then known columns, as of `predict`.
+            n: Number of draws.
+        Returns: Draws in the outputs' units, shape `(n, rows, n_y)`, or `(n, rows)` if y was one-dimensional.
+        Raises: NotFittedError; InputError or InputRangeError, if X cannot be used.
+        """
         draws = self.predict_distribution(X).sample(n)
         return draws[..., 0] if self._single else draws
 
     def predict_distribution(self, X: Any) -> Predictive:
-        """The whole predictive distribution: mean, std, intervals, joint samples, covariance, ledger, densities."""
+        """Return the predictive distribution of the true outputs.
+
+        Args:
+            X: Inputs, then known columns, as of `predict`.
+        Returns:
+            A `Predictive` with mean, standard deviation, intervals, joint samples, covariance, ledger and densities;
+            its `measured()` adds the noise of the sensors.
+        Raises: NotFittedError; InputError or InputRangeError, if X cannot be used.
+        """
         check_is_fitted(self)
-        wrap = frames.in_kind(X, self.output_names_, self._output_labels)
+        wrap = frames.frame_builder(X, self.output_names_, self._output_labels)
         X = self._inputs(X, reset=False)
         check_range(X, self.standardizer_, self._input_names)
         return Predictive(
@@ -221,8 +264,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
 
     def extrapolates(self, X: Any) -> NDArray[np.bool_]:
-        """Which rows have an input beyond those trained on, by more than 5 % of its range: there, neither predictions
-        nor their intervals can be relied on, with balances or without.
+        """Mark rows in which an input exceeds the range of the training data by more than 5 % of that range.
+
+        There, neither predictions nor their intervals are reliable, with balances or without.
+
+        Args:
+            X: Inputs, then known columns, as of `predict`.
+        Returns: Mask, shape `(n,)`.
+        Raises: NotFittedError; InputError or InputRangeError, if X cannot be used.
         """
         check_is_fitted(self)
         return np.any(self.standardizer_.beyond(self._inputs(X, reset=False)), axis=1)
@@ -237,22 +286,26 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_draws: int | None = None,
         least_draws: float = 20,
     ) -> ModelReconciliation:
-        """What the true outputs are, given that some of them were measured: prediction, balances and readings together.
+        """Estimate the true outputs from the prediction, the balances and readings of some of the outputs.
 
-        Posterior draws are weighted in each row by how well they foresaw its readings (R11). Where fewer than
-        `least_draws` effective ones are left, the Gaussian with the moments of the prediction is conditioned (R13).
+        In each row, posterior draws are weighted by the density that they give to its readings (R11). Where the
+        effective number of draws is below `least_draws`, the Gaussian with the moments of the prediction is conditioned
+        on the readings instead (R13).
 
         Args:
-            X: Inputs.
-            measured: Readings, one row for each row of X: an array `(n, n_y)`, a frame or a mapping with any of the
-                outputs; NaN where there is none.
-            std: Standard deviations of their errors: a number, one for each output, by order or by name, or one for
-                each row and output. None, NaN and what is not named are the model's own sensors; 0 is exact. Where
-                `tolerances_` could not tell tolerance and sensor noise apart, data sheets know better.
+            X: Inputs, then known columns, as of `predict`.
+            measured: Readings in the outputs' units, one row for each row of X: an array `(n, n_y)`, or a frame or a
+                mapping with any of the outputs; NaN where there is none.
+            std: Standard deviations of the readings' errors: a number, one for each output, by order or by name, or one
+                for each row and output. None, NaN and outputs that are not named stand for the model's own sensors; 0
+                is exact. Give the accuracy of the instruments where `tolerances_` says that tolerance and sensor noise
+                are not separable.
             level: Probability of intervals, and confidence level of tests.
-            n_draws: Posterior draws; those of the estimator by default.
-            least_draws: See above; 0 always keeps the draws.
-        Raises: ReconciliationError, with the name of what is wrong.
+            n_draws: Number of posterior draws; that of the estimator by default.
+            least_draws: Smallest effective number of draws; 0 always keeps the draws.
+        Returns: A `ModelReconciliation` with estimates, intervals and tests of sensors and balances.
+        Raises: NotFittedError; InputError or InputRangeError, if X cannot be used; ReconciliationError, if the readings
+            cannot be used.
         """
         p = self.predict_distribution(X)
         if n_draws is not None:
@@ -267,7 +320,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R², averaged over outputs; entries of y that were not measured are left out."""
+        """Compute the coefficient of determination R² of the predicted means, averaged over outputs.
+
+        Args:
+            X: Inputs, then known columns, as of `predict`.
+            y: Measured outputs, shape `(n, n_y)` or `(n,)`; NaN entries are left out.
+            sample_weight: Weights of the rows, shape `(n,)`; equal ones by default.
+        Raises: NotFittedError; InputError or InputRangeError, if X cannot be used or no output is measured in two rows.
+        """
         mean = np.asarray(self.predict(X), dtype=float).reshape(-1, len(self.output_names_))
         named = self.output_names_ if self._seen_names else ()
         Y = np.asarray(frames.select(y, named, "y"), dtype=float).reshape(len(mean), -1)
@@ -276,16 +336,21 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         scores = []
         for j in range(Y.shape[1]):
-            seen = ~np.isnan(Y[:, j])
-            if seen.sum() >= 2:
-                scores.append(r2_score(Y[seen, j], mean[seen, j], sample_weight=weight[seen]))
+            rows = ~np.isnan(Y[:, j])
+            if rows.sum() >= 2:
+                scores.append(r2_score(Y[rows, j], mean[rows, j], sample_weight=weight[rows]))
         if not scores:
             raise InputError("score needs an output that is measured in 2 rows at least, but got none.")
         return float(np.mean(scores))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the fitted model to one safetensors file, to be opened with `equipoise.load`."""
-        from equipoise.artifact import save  # it rebuilds this class, so it stands above it
+        """Write the fitted model to one safetensors file, which `equipoise.load` reads.
+
+        Args:
+            path: The file; replaced if it exists.
+        Raises: ArtifactError, if the model is not fitted or the file cannot be written.
+        """
+        from equipoise.artifact import save  # artifact imports this module: it rebuilds this class
 
         save(self, path)
 
@@ -298,7 +363,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     # ------------------------------------------------------------------ data
 
     def _validated(self, X: Any, y: Any) -> tuple[Table, Table, float]:
-        """Inputs and outputs as arrays, and the relative rounding of the outputs as they came."""
+        """Check a user's tables; return inputs and outputs as arrays, and the relative rounding of the outputs."""
         if y is None:
             raise InputError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         columns = output_names(y)
@@ -306,7 +371,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         y = frames.select(y, self._named_outputs(), "y")
         self._output_labels = y.columns if frames.is_frame(y) and hasattr(y, "index") else None
         X = self._inputs(X, reset=True)
-        Y, precision = outputs_of(y, self._named_outputs())
+        Y, precision = check_outputs(y, self._named_outputs())
         check_consistent_length(X, Y)
         self._single = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
@@ -316,7 +381,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return X, Y, precision
 
     def _inputs(self, X: Any, reset: bool) -> Table:
-        return inputs_of(self, X, () if self.constraint is None else self.constraint.columns, reset)
+        return check_inputs(self, X, () if self.constraint is None else self.constraint.columns, reset)
 
     @property
     def _input_names(self) -> tuple[str, ...] | None:
@@ -327,15 +392,16 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return () if self.constraint is None else self.constraint.outputs
 
     def _constraint(self, X: Table, Y: Table) -> LinearConstraint | None:
-        return fitting_constraint(self.constraint, X, Y, self._input_names)
+        return match_constraint(self.constraint, X, Y, self._input_names)
 
     def _streams(self, X: Table, Y: Table) -> bool:
-        """Whether rows are read batch by batch."""
+        """Tell whether rows are read from files batch by batch."""
         return self._can_stream and (is_mapped(X) or is_mapped(Y))
 
     # ------------------------------------------------------------------ model
 
-    def _build(self, data: Prepared) -> ConstrainedBNN:
+    def _build(self, data: TrainingData) -> ConstrainedBNN:
+        """Build the network with its starting weights, and the balances, tolerances and sensors of the data."""
         sensor = data.sensor()
         network = BayesianMLP(
             len(self.standardizer_.x_mean),
@@ -355,7 +421,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _train(
         self, rows: AnyRows, validation: Rows | None, callback: Callable[[dict], object] | None = None
     ) -> History:
-        """Fit `model_` in place; other methods train in other ways."""
+        """Train `model_` in place and return its history; subclasses train in other ways."""
         return train(
             self.model_,
             rows,
@@ -368,24 +434,26 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
 
     def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
-        return tolerance_of_each(self.tolerance, self.constraint_.names, obeyed)  # type: ignore[union-attr]
+        return tolerance_by_balance(self.tolerance, self.constraint_.names, obeyed)  # type: ignore[union-attr]
 
     def _sensor_std(self, Y: Table, obeyed: NDArray[np.bool_]) -> Array | None:
-        said, names = self.sensor_std, self.output_names_
-        return sensor_std_in_use(said, names, len(Y), self.constraint_, self.likelihood, obeyed)
+        names, c = self.output_names_, self.constraint_
+        return resolve_sensor_std(self.sensor_std, names, len(Y), c, self.likelihood, obeyed)
 
-    def _summarise(self, data: Prepared, rows: AnyRows) -> None:
-        """What was learned of balances and sensors, in the user's units."""
+    def _summarise(self, data: TrainingData, rows: AnyRows) -> None:
+        """Set the tables of learned tolerances and sensors, in the user's units."""
         model, standardizer, seed = self.model_, self.standardizer_, derived_seed(self.seed_, 6)
         self._sensors_per_row = data.sensor_std_per_row is not None
         sensor_var = trust.sensor_var(model, rows, seed).cpu().numpy()
         self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
-        taught, systematic = [], []
-        left = trust.residual_var(model, rows, seed).cpu().numpy()
+        evidence, residuals = [], []
+        residual_var = trust.residual_var(model, rows, seed).cpu().numpy()
         if self.constraint_ is not None:
-            taught = trust.lessons(model, rows, seed)
-            systematic = trust.residuals(self.constraint_, data.X, data.Y, data.relative_rounding)
-        self.tolerances_ = trust.tolerance_table(model, standardizer, taught, systematic, data.obeyed, sensor_var, left)
+            evidence = trust.lessons(model, rows, seed)
+            residuals = trust.residuals(self.constraint_, data.X, data.Y, data.relative_rounding)
+        self.tolerances_ = trust.tolerance_table(
+            model, standardizer, evidence, residuals, data.obeyed, sensor_var, residual_var
+        )
 
     # ------------------------------------------------------------------ parameters
 

@@ -1,15 +1,15 @@
-"""A fitted model as one torch program: x to mean and standard deviation over stored draws, balances included.
+"""Export of a fitted model as a torch program: from x to mean and standard deviation over stored posterior draws.
 
-It runs wherever torch is, without this library::
+The program includes the balances and runs wherever torch is installed, without this library::
 
     names = {"equipoise.json": ""}                                  # filled by torch
     program = torch.export.load("cell.pt2", extra_files=names).module()
     mean, std = program(x)
 
 `x` is `(n, n_columns)` of float64 in the user's units: the network's inputs, then known columns, as listed in the extra
-file `equipoise.json`; n may be any number, but memory grows with n × draws, so large tables are better given in pieces.
-`mean` and `std` are `(n, n_y)`, of the true values, in the user's units. Other than a model file, a `.pt2` is a
-program: open only those that you trust.
+file `equipoise.json`; n may be any number, but memory grows with n × draws, so pass large tables in pieces.
+`mean` and `std` are `(n, n_y)`, of the true values, in the user's units. Unlike a model file, a `.pt2` is a program:
+open only those that you trust.
 """
 
 import copy
@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.artifact import ArtifactError, check_fitted, description_of, write
+from equipoise.artifact import ArtifactError, check_fitted, describe_model, write
 from equipoise.data import Standardizer
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, PosteriorDraws, derived_seed
@@ -33,22 +33,23 @@ EXTRA_FILE = "equipoise.json"
 
 
 def export(model: ConstrainedBNNRegressor, path: str | os.PathLike, n_draws: int = 50) -> None:
-    """Write a fitted model as a program that needs nothing but torch.
+    """Write a fitted model as a program that needs only torch.
 
     Args:
-        model: Fitted.
-        path: The file, usually called `….pt2`; replaced whole if it is there.
-        n_draws: Posterior draws to store: the first of those that `predict` averages over.
+        model: The fitted model.
+        path: The file, usually called `….pt2`; replaced if it exists.
+        n_draws: Number of posterior draws to store: the first of those that `predict` averages over.
+    Raises: ArtifactError, if the model is not fitted or not a `ConstrainedBNNRegressor`, or the file cannot be written.
     """
     check_fitted(model)
     if not (isinstance(n_draws, numbers.Integral) and int(n_draws) >= 1):
         raise ArtifactError(f"n_draws must be a whole number of at least 1, but got {n_draws!r}.")
-    seed = derived_seed(model.seed_, 7)  # that of predict_distribution
+    seed = derived_seed(model.seed_, 7)  # the seed of predict_distribution
     module = MeanAndStd(model.model_, model.standardizer_, seed, int(n_draws))
-    example = torch.zeros(3, module.n_columns, dtype=torch.float64)  # one row would be taken for a fact about all calls
+    example = torch.zeros(3, module.n_columns, dtype=torch.float64)  # a single row would fix the number of rows
     any_rows = ({0: torch.export.Dim("n_rows", min=0)},)
     program, buffer = torch.export.export(module, (example,), dynamic_shapes=any_rows), io.BytesIO()
-    torch.export.save(program, buffer, extra_files={EXTRA_FILE: _explanation(model, int(n_draws))})
+    torch.export.save(program, buffer, extra_files={EXTRA_FILE: _describe_program(model, int(n_draws))})
     write(path, lambda file: file.write(buffer.getvalue()))
 
 
@@ -56,10 +57,10 @@ class MeanAndStd(nn.Module):
     """Mean and standard deviation of the true values over stored draws, from and to the user's units (P2).
 
     Args:
-        model: Fitted, in standardized units; it is copied.
+        model: The fitted network in standardized units; it is copied.
         standardizer: Its translation to the user's units.
-        seed: Which draws.
-        n_draws: How many.
+        seed: Seed of the draws.
+        n_draws: Number of draws.
     """
 
     x_mean: Tensor
@@ -76,7 +77,7 @@ class MeanAndStd(nn.Module):
         self.model = copy.deepcopy(model).cpu().eval().requires_grad_(False)
         for name, values in _first_draws(self.model, seed, n_draws).items():
             self.register_buffer(name, values)
-        self.drawn = tuple(self._buffers)
+        self.draw_names = tuple(self._buffers)
         for name in ("x_mean", "x_std", "y_mean", "y_std"):
             self.register_buffer(name, torch.tensor(getattr(standardizer, name)))
         balances = standardizer.constraint
@@ -87,7 +88,8 @@ class MeanAndStd(nn.Module):
                 self.register_buffer(name, torch.tensor(values))
 
     def forward(self, x: Float[Tensor, "n n_columns"]) -> tuple[Float[Tensor, "n n_y"], Float[Tensor, "n n_y"]]:
-        draws = PosteriorDraws(**{name: getattr(self, name) for name in self.drawn})
+        """Predict mean and standard deviation of the true outputs from inputs, then known columns, in user's units."""
+        draws = PosteriorDraws(**{name: getattr(self, name) for name in self.draw_names})
         standardized = (x[:, : len(self.x_mean)] - self.x_mean) / self.x_std
         gaussian = self.model.at(draws, standardized.to(draws.weights.dtype), self._target(x))
         mean = gaussian.mean.mean(0)
@@ -95,7 +97,7 @@ class MeanAndStd(nn.Module):
         return self.y_mean + self.y_std * mean, self.y_std * var.sqrt()
 
     def _target(self, x: Tensor) -> Tensor | None:
-        """`t'` (Z3)."""
+        """Compute the standardized targets `t'` of the balances (Z3); None without balances."""
         if self.model.conditioning is None:
             return None
         return (self.b - x @ self.A.mT - self.B_mean) / self.row_scale
@@ -103,15 +105,15 @@ class MeanAndStd(nn.Module):
 
 @torch.no_grad()
 def _first_draws(model: ConstrainedBNN, seed: int, n_draws: int) -> dict[str, Tensor]:
-    """The fields of `PosteriorDraws` that the model has, n_draws on axis 0."""
+    """Draw the fields of `PosteriorDraws` that the model has, n_draws on axis 0."""
     blocks = [model.draw(seed, block) for block in range(math.ceil(n_draws / DRAW_BLOCK))]
     parts = {field.name: [getattr(block, field.name) for block in blocks] for field in fields(PosteriorDraws)}
     return {name: torch.cat(part)[:n_draws].clone() for name, part in parts.items() if part[0] is not None}
 
 
-def _explanation(model: ConstrainedBNNRegressor, n_draws: int) -> str:
-    """What goes in and what comes out, for those who have the program only."""
-    description = description_of(model)
+def _describe_program(model: ConstrainedBNNRegressor, n_draws: int) -> str:
+    """Describe inputs, outputs and balances as JSON, for users who have only the program."""
+    description = describe_model(model)
     columns = description.columns.model_dump(include={"inputs", "known", "outputs", "units"})
     balances = [balance.model_dump() for balance in description.balances]
     return json.dumps({"n_draws": n_draws, **columns, "balances": balances, "versions": description.versions}, indent=1)

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from equipoise.artifact.header import ENTRY, FORMAT_VERSION, ArtifactError, Description, describe
 
-FIXTURE = Path(__file__).parents[1] / "models" / "format_1.safetensors"
+FIXTURE = Path(__file__).parents[1] / "models" / "format_2.safetensors"
 
 
 def entry() -> dict:
@@ -56,11 +56,14 @@ def test_a_field_from_the_future_is_ignored_and_a_missing_one_named(tmp_path):
     assert describe(written(tmp_path / "new", content)).to_json() == describe(FIXTURE).to_json()
     del content["columns"]["outputs"]
     assert "its field 'columns.outputs' is missing" in complaint(written(tmp_path / "cut", content))
+    del content["columns"], content["network"]
+    older = content | {"format_version": 1}
+    assert "its field 'columns' is missing" in complaint(written(tmp_path / "older", older))
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path):
     content = entry() | {"format_version": FORMAT_VERSION + 1}
-    assert "was written by a newer equipoise (format 2); this one reads up to 1" in complaint(
+    assert "was written by a newer equipoise (format 3); this one reads up to 2" in complaint(
         written(tmp_path / "newer", content)
     )
 

@@ -5,13 +5,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from equipoise.balances.coefficients import Coefficients, ConstraintError, read_equations, rows_of
+from equipoise.balances.coefficients import Coefficients, ConstraintError, check_rows, read_equations
 from equipoise.balances.equations import EquationError
 
 
 def refusal(*args, **kwargs):
     with pytest.raises(ConstraintError) as caught:
-        Coefficients.given(*args, **kwargs)
+        Coefficients.from_arrays(*args, **kwargs)
     return str(caught.value)
 
 
@@ -45,16 +45,16 @@ def test_one_text_is_one_balance():
 
 
 def test_matrices_without_names_get_plain_ones():
-    balances = Coefficients.given([[1, 0], [0, 1]], A=np.ones((2, 3)), known=["k"])
+    balances = Coefficients.from_arrays([[1, 0], [0, 1]], A=np.ones((2, 3)), known=["k"])
     assert balances.names == ("balance 0", "balance 1")
     assert (balances.inputs, balances.known, balances.outputs) == (("x0", "x1"), ("k",), ("y0", "y1"))
 
 
 def test_missing_A_and_b_are_zero():
-    balances = Coefficients.given([[1, 1]], inputs=["u", "v"], known=["k"])
+    balances = Coefficients.from_arrays([[1, 1]], inputs=["u", "v"], known=["k"])
     np.testing.assert_array_equal(balances.A, np.zeros((1, 3)))
     np.testing.assert_array_equal(balances.b, [0])
-    assert Coefficients.given([[1, 1]]).A.shape == (1, 0)
+    assert Coefficients.from_arrays([[1, 1]]).A.shape == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_missing_A_and_b_are_zero():
     [[[1, 2]], ((1.0, 2.0),), np.array([[1, 2]], np.int8), np.array([[Fraction(1), 2]], object), np.float32([[1, 2]])],
 )
 def test_lists_integers_and_objects_become_float64(B):
-    balances = Coefficients.given(B, b=[True])
+    balances = Coefficients.from_arrays(B, b=[True])
     assert balances.B.dtype == balances.b.dtype == np.float64
     np.testing.assert_array_equal(balances.B, [[1, 2]])
     np.testing.assert_array_equal(balances.b, [1])
 
 
 def test_equations_of_matrices_are_readable():
-    balances = Coefficients.given(
+    balances = Coefficients.from_arrays(
         [[1, -1, -1], [0, -2, 0.5]], A=[[0], [-1]], b=[3, 0], inputs=["feed [kg]"], outputs=["total", "top", "drain"]
     )
     assert [balances.text(row) for row in (0, 1)] == ["total = top + drain + 3", "0.5*drain = 2*top + `feed [kg]`"]
@@ -112,7 +112,7 @@ def test_columns_are_texts_with_one_place_each(columns, informative):
 
 
 def test_names_may_come_as_arrays():
-    balances = Coefficients.given([[1, 1]], inputs=np.array(["u", "v"]), outputs=np.array(["a", "b"]))
+    balances = Coefficients.from_arrays([[1, 1]], inputs=np.array(["u", "v"]), outputs=np.array(["a", "b"]))
     assert balances.inputs == ("u", "v")
     assert type(balances.outputs[0]) is str
 
@@ -163,6 +163,6 @@ def test_matrices_have_two_axes_and_names_are_lists(arguments, informative):
 
 
 def test_rows_have_a_number_for_each_column():
-    np.testing.assert_array_equal(rows_of("X", [[1, 2], [3, None]], ("u", "v")), [[1, 2], [3, np.nan]])
+    np.testing.assert_array_equal(check_rows("X", [[1, 2], [3, None]], ("u", "v")), [[1, 2], [3, np.nan]])
     with pytest.raises(ConstraintError, match=r"X must have 2 columns \('u' and 'v'\), but got shape \(1, 3\)"):
-        rows_of("X", [[1, 2, 3]], ("u", "v"))
+        check_rows("X", [[1, 2, 3]], ("u", "v"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from equipoise.balances.dependence import Dependence, find_dependence, leftover
+from equipoise.balances.dependence import Dependence, combine, find_dependence
 
 
 def exact_rank(B):
@@ -125,6 +125,6 @@ def test_more_rows_than_outputs_are_dependent_even_if_rounding_hides_how():
 def test_what_cancels_to_rounding_is_left_out_and_what_does_not_is_kept():
     weights = np.array([1.0, -1.0, 3.0])
     values = np.array([[0.1, 1.0, 1e-20], [0.4, 1.0 + 1e-6, 0.0], [0.1, 0.0, 0.0]])
-    left = leftover(weights, values)
+    left = combine(weights, values)
     assert left[0] == 0.0  # 0.1 − 0.4 + 0.3 is 5.6e-17
     np.testing.assert_allclose(left[1:], [-1e-6, 1e-20], rtol=1e-9)

@@ -1,9 +1,11 @@
 """A constraint as a value: what it holds and computes, against sums written out, null spaces and naive unions."""
 
+import base64
 import copy
 import dataclasses
 import itertools
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,6 +58,19 @@ def test_units_must_be_texts_one_for_each_balance(units):
         LinearConstraint([[1, 2]], units=units)
 
 
+def test_given_equations_are_kept_beside_the_coefficients():
+    texts = ["a + b = 0", "a = b"]
+    balances = LinearConstraint([[1, 1], [1, -1]], outputs=["a", "b"], equations=texts)
+    assert balances.equations == tuple(texts)
+    assert balances.without(balances.names[0]).equations == ("a = b",)
+
+
+@pytest.mark.parametrize("equations", [["a = b"], ["a = b", None], "a = b"])
+def test_equations_must_be_texts_one_for_each_balance(equations):
+    with pytest.raises(ConstraintError, match=r"one text for each of 'balance 0' and 'balance 1', but got "):
+        LinearConstraint([[1, 2, 0], [0, 1, 1]], equations=equations)
+
+
 def test_balances_that_are_not_usable_are_refused_in_numbers_and_in_text():
     with pytest.raises(ConstraintError, match="are duplicates, equal up to a factor"):
         LinearConstraint([[1, 1], [2, 2]])
@@ -88,6 +103,32 @@ def test_copies_and_pickles_are_equal_and_read_only(cell, copied):
     assert hash(twin) == hash(cell)
     assert twin.equations == cell.equations
     assert not any(array.flags.writeable for array in (twin.A, twin.B, twin.b))
+
+
+# Pickled by a version whose constraints were filled through `__setstate__`.
+PICKLED = """
+gASV6gEAAAAAAACMGWVxdWlwb2lzZS5iYWxhbmNlcy5saW5lYXKUjBBMaW5lYXJDb25zdHJhaW50lJOUKYGUfZQojAFBlIwWbnVtcHkuX2Nv
+cmUubXVsdGlhcnJheZSMDF9yZWNvbnN0cnVjdJSTlIwFbnVtcHmUjAduZGFycmF5lJOUSwCFlEMBYpSHlFKUKEsBSwJLAYaUaAmMBWR0eXBl
+lJOUjAJmOJSJiIeUUpQoSwOMATyUTk5OSv////9K/////0sAdJRiiUMQAAAAAAAAAAAAAAAAAAAAwJR0lGKMAUKUaAhoC0sAhZRoDYeUUpQo
+SwFLAksDhpRoFYlDMAAAAAAAAPC/AAAAAAAA8L8AAAAAAADwPwAAAAAAAPA/AAAAAAAAAAAAAAAAAAAAAJR0lGKMAWKUaAhoC0sAhZRoDYeU
+UpQoSwFLAoWUaBWJQxAAAAAAAAAAAAAAAAAAAPA/lHSUYowFbmFtZXOUjANzdW2UjAVvdGhlcpSGlIwGaW5wdXRzlIwBeJSFlIwFa25vd26U
+KYwHb3V0cHV0c5SMBWEgW1ZdlGghjAV0b3RhbJSHlIwFdW5pdHOUjAFWlGg1hpSMCWVxdWF0aW9uc5SMDXRvdGFsID0gYSArIGKUjA1hID0g
+MiAqIHggKyAxlIaUdWIu
+"""
+
+
+def test_a_pickle_of_an_older_version_opens():
+    opened = pickle.loads(base64.b64decode(PICKLED))
+    balances = {"sum": "total = a + b", "other": "a = 2 * x + 1"}
+    expected = LinearConstraint.from_equations(balances, inputs=["x"], outputs=["a [V]", "b", "total"])
+    assert opened == expected
+    assert opened.equations == tuple(balances.values())
+    assert not any(array.flags.writeable for array in (opened.A, opened.B, opened.b))
+
+
+def test_no_module_fills_an_object_by_hand_as_pickle_does():
+    sources = (Path(__file__).parents[2] / "src").rglob("*.py")
+    assert [path.name for path in sources if ".__setstate__(" in path.read_text("utf-8")] == []
 
 
 def test_equality_is_by_value():

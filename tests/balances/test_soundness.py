@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from equipoise.balances.coefficients import Coefficients, ConstraintError, read_equations
-from equipoise.balances.soundness import check
+from equipoise.balances.soundness import check_balances
 
 
 def refusal(*args, **kwargs):
     with pytest.raises(ConstraintError) as caught:
-        check(Coefficients.given(*args, **kwargs))
+        check_balances(Coefficients.from_arrays(*args, **kwargs))
     return str(caught.value)
 
 
 def text_refusal(equations, **columns):
     with pytest.raises(ConstraintError) as caught:
-        check(read_equations(equations, **columns)[0])
+        check_balances(read_equations(equations, **columns)[0])
     return str(caught.value)
 
 
@@ -153,7 +153,7 @@ def test_of_several_dependences_the_first_in_order_is_named():
     ],
 )
 def test_independent_rows_with_coefficients_over_many_decades_are_accepted(B):
-    check(Coefficients.given(B))
+    check_balances(Coefficients.from_arrays(B))
 
 
 def test_dependence_that_rounding_hides_is_found():
@@ -168,7 +168,7 @@ def test_dependence_that_rounding_hides_is_found():
 def verdict(B, A, b):
     """Kind of dependence and what to drop."""
     try:
-        check(Coefficients.given(B, A, b))
+        check_balances(Coefficients.from_arrays(B, A, b))
     except ConstraintError as error:
         message = str(error)
         kinds = ("duplicates", "linearly dependent", "contradict", "relation among inputs")

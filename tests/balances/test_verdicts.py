@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from equipoise.balances.linear import LinearConstraint
-from equipoise.balances.verdicts import Lesson, Residual, verdict
+from equipoise.balances.verdicts import Residual, ToleranceEvidence, verdict
 from equipoise.prediction.trust import residuals
 
 
@@ -20,12 +20,12 @@ from equipoise.prediction.trust import residuals
     ],
 )
 def test_informed_needs_a_posterior_that_moved_and_data_that_moved_it(kl, information, shortfall, expected):
-    assert verdict("learned", kl, Lesson(information, shortfall)) == expected
+    assert verdict("learned", kl, ToleranceEvidence(information, shortfall)) == expected
 
 
 @pytest.mark.parametrize("kind", ["exact", "fixed"])
 def test_a_tolerance_that_was_given_is_called_what_it_is(kind):
-    assert verdict(kind, 5.0, Lesson(9.0, 0.0)) == kind
+    assert verdict(kind, 5.0, ToleranceEvidence(9.0, 0.0)) == kind
     assert verdict(kind, 0.0, None) == kind
 
 

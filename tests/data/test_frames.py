@@ -117,7 +117,7 @@ def test_columns_labelled_by_numbers_are_found_by_the_text_of_the_number():
 @every_kind
 def test_results_come_back_in_the_kind_and_with_the_names_given(kind):
     like = kind(VALUES, NAMES)
-    made = frames.in_kind(like, ["a", "b"])(VALUES[:, :2] ** 2)
+    made = frames.frame_builder(like, ["a", "b"])(VALUES[:, :2] ** 2)
     assert type(made) is type(like)
     assert column_names(made) == ["a", "b"]
     np.testing.assert_array_equal(numbers(made), VALUES[:, :2] ** 2)
@@ -134,21 +134,21 @@ def test_results_come_back_in_the_kind_and_with_the_names_given(kind):
     ids=["numbers", "text", "times", "two levels, repeated"],
 )
 def test_results_in_pandas_keep_the_index(index):
-    made = frames.in_kind(pd.DataFrame(VALUES, index=index), ["a"])(VALUES[:, :1])
+    made = frames.frame_builder(pd.DataFrame(VALUES, index=index), ["a"])(VALUES[:, :1])
     pd.testing.assert_frame_equal(made, pd.DataFrame({"a": VALUES[:, 0]}, index=index))
 
 
 def test_the_table_whose_kind_is_taken_stays_as_it_was():
     like = pd.DataFrame(VALUES, columns=NAMES, index=[7, 3])
     before = like.copy()
-    made = frames.in_kind(like, ["a"])(VALUES[:, :1])
+    made = frames.frame_builder(like, ["a"])(VALUES[:, :1])
     made.iloc[0, 0] = 99.0
     made.index = [1, 2]
     pd.testing.assert_frame_equal(like, before)
 
 
 def test_for_arrays_results_stay_arrays():
-    assert frames.in_kind(VALUES, ["a", "b", "c"])(VALUES) is VALUES
+    assert frames.frame_builder(VALUES, ["a", "b", "c"])(VALUES) is VALUES
 
 
 @every_kind

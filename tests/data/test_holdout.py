@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from equipoise.data import passes
-from equipoise.data.holdout import check_measured, given_split, random_split
+from equipoise.data import table_passes
+from equipoise.data.holdout import check_measured, random_split, split_at
 
 
 def outputs(n: int = 40, n_y: int = 2) -> np.ndarray:
@@ -34,7 +34,7 @@ def test_a_long_table_is_split_as_a_short_one(monkeypatch):
     Y = outputs()
     Y[9:, 1] = np.nan
     whole = random_split(Y, 0.5, seed=3)
-    monkeypatch.setattr(passes, "PIECE", 7)
+    monkeypatch.setattr(table_passes, "PIECE", 7)
     for one, other in zip(whole, random_split(Y, 0.5, seed=3), strict=True):
         assert one.tolist() == other.tolist()
 
@@ -56,10 +56,10 @@ def test_rows_with_a_rarely_measured_output_are_not_held_out():
 
 
 def test_chosen_rows_are_taken_once_and_in_order():
-    trained, held_out = given_split([3, 1, 3], 5)
+    trained, held_out = split_at([3, 1, 3], 5)
     assert (trained.tolist(), held_out.tolist()) == ([0, 2, 4], [1, 3])
-    assert given_split([], 3)[0].tolist() == [0, 1, 2]
-    assert given_split(range(37), 40)[0].tolist() == [37, 38, 39]
+    assert split_at([], 3)[0].tolist() == [0, 1, 2]
+    assert split_at(range(37), 40)[0].tolist() == [37, 38, 39]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_chosen_rows_are_taken_once_and_in_order():
 )
 def test_rows_that_cannot_be_held_out_are_refused(held_out):
     with pytest.raises(ValueError, match="held_out must hold positions of rows, 0 to 39, and leave 3 rows"):
-        given_split(held_out, 40)
+        split_at(held_out, 40)
 
 
 def test_an_output_that_is_hardly_measured_is_named():

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from equipoise.balances.linear import LinearConstraint
-from equipoise.data import passes
-from equipoise.data.preparation import Prepared, obeyed_to_rounding, sensor_std_in_use, tolerance_of_each
+from equipoise.data import table_passes
+from equipoise.data.preparation import TrainingData, obeyed_to_rounding, resolve_sensor_std, tolerance_by_balance
 from equipoise.data.scaling import Standardizer
 from equipoise.gaussian.tolerance import TolerancePrior
 
@@ -28,10 +28,10 @@ def table(miss: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     return x[:, None], np.stack([a, b, total, c], 1)
 
 
-def prepared(sensor_std=None, miss: float = 0.0, constraint=BALANCES, obeyed=(True, False)) -> Prepared:
+def prepared(sensor_std=None, miss: float = 0.0, constraint=BALANCES, obeyed=(True, False)) -> TrainingData:
     X, Y = table(miss)
     standardizer = Standardizer.fit(X, Y, constraint)
-    return Prepared(X, Y, EPS, standardizer, np.array(obeyed, dtype=bool), sensor_std)
+    return TrainingData(X, Y, EPS, standardizer, np.array(obeyed, dtype=bool), sensor_std)
 
 
 def test_a_balance_is_obeyed_only_if_every_row_obeys_it_to_rounding():
@@ -44,7 +44,7 @@ def test_a_balance_is_obeyed_only_if_every_row_obeys_it_to_rounding():
 @pytest.mark.parametrize("miss", [0.0, 1e-9])
 def test_a_long_table_says_of_balances_what_a_short_one_says(monkeypatch, miss):
     whole, rounding = obeyed_to_rounding(BALANCES, *table(miss), EPS), prepared(miss=miss).rounding()
-    monkeypatch.setattr(passes, "PIECE", 4)
+    monkeypatch.setattr(table_passes, "PIECE", 4)
     assert obeyed_to_rounding(BALANCES, *table(miss), EPS).tolist() == whole.tolist()
     assert prepared(miss=miss).rounding().tolist() == pytest.approx(rounding.tolist(), rel=1e-12)
 
@@ -58,16 +58,16 @@ def test_three_rows_at_least_must_say_so(n_measured, obeyed):
 
 def test_a_balance_to_be_learned_that_is_obeyed_is_exact_and_others_are_as_said():
     prior, names, obeyed = TolerancePrior(), ("one", "two", "three"), np.array([True, True, False])
-    assert tolerance_of_each(None, names, obeyed) == {"one": 0.0, "two": 0.0, "three": None}
-    assert tolerance_of_each(prior, names, obeyed) == {"one": 0.0, "two": 0.0, "three": prior}
-    assert tolerance_of_each(0.3, names, obeyed) == dict.fromkeys(names, 0.3)
+    assert tolerance_by_balance(None, names, obeyed) == {"one": 0.0, "two": 0.0, "three": None}
+    assert tolerance_by_balance(prior, names, obeyed) == {"one": 0.0, "two": 0.0, "three": prior}
+    assert tolerance_by_balance(0.3, names, obeyed) == dict.fromkeys(names, 0.3)
     said = {"one": 0.3, "three": prior}
-    assert tolerance_of_each(said, names, obeyed) == {"one": 0.3, "two": 0.0, "three": prior}
+    assert tolerance_by_balance(said, names, obeyed) == {"one": 0.3, "two": 0.0, "three": prior}
     assert said == {"one": 0.3, "three": prior}
 
 
 def sensors(said, likelihood="joint", constraint=BALANCES, obeyed=(True, False)):
-    return sensor_std_in_use(said, OUTPUTS, 30, constraint, likelihood, np.array(obeyed, dtype=bool))
+    return resolve_sensor_std(said, OUTPUTS, 30, constraint, likelihood, np.array(obeyed, dtype=bool))
 
 
 def test_sensors_are_learned_where_balances_tell_of_them_and_none_is_obeyed_to_rounding():

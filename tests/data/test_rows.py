@@ -1,5 +1,6 @@
 """Rows that stay in their files: the fit of the same arrays in memory, without holding them."""
 
+import dataclasses
 import re
 import tracemalloc
 
@@ -9,8 +10,8 @@ import torch
 
 import equipoise as eq
 from equipoise import estimator
-from equipoise.data import holdout, passes, rows as streaming
-from equipoise.data.rows import Rows, StreamedRows, mean_sensor_var, standardized
+from equipoise.data import holdout, rows as streaming, table_passes
+from equipoise.data.rows import Rows, StreamedRows, mean_sensor_var, standardize
 from equipoise.data.scaling import Standardizer
 from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.network.mlp import BayesianMLP
@@ -95,7 +96,7 @@ def test_many_pieces_make_the_fit_of_one(mapped, monkeypatch):
     """Sums in another order: means and spreads move by rounding, and what is trained follows."""
     X, Y = table(missing=0.1)
     in_one = fitted(X, Y)
-    for module in (passes, streaming):
+    for module in (table_passes, streaming):
         monkeypatch.setattr(module, "PIECE", 64)
     in_pieces = fitted(*mapped(X, Y))
     for name in ("x_mean", "x_std", "y_mean", "y_std"):
@@ -181,7 +182,7 @@ def test_a_fit_from_files_takes_a_part_of_their_size_in_memory(mapped):
     ],
 )
 def test_a_number_that_is_not_finite_is_named_with_column_and_row(mapped, monkeypatch, argument, value, said):
-    monkeypatch.setattr(passes, "PIECE", 64)
+    monkeypatch.setattr(table_passes, "PIECE", 64)
     data = dict(zip("XY", table(), strict=True))
     data[argument][333, 2] = value
     with pytest.raises(ValueError, match=re.escape(said)):
@@ -211,7 +212,7 @@ def rows_of(X, Y, sensor_std=None) -> tuple[Rows, StreamedRows]:
     positions = np.flatnonzero(np.arange(len(X)) % 3)
     s = Standardizer.fit(X, Y, BALANCES, positions)
     per_row = None if sensor_std is None else sensor_std[positions]
-    return standardized(s, X[positions], Y[positions], per_row), StreamedRows(X, Y, s, positions, sensor_std)
+    return standardize(s, X[positions], Y[positions], per_row), StreamedRows(X, Y, s, positions, sensor_std)
 
 
 def assert_equal_rows(found: Rows, expected: Rows):
@@ -255,6 +256,18 @@ def test_rows_are_complete_if_those_trained_on_are():
     assert [streamed.take(slice(i, i + 2)).complete for i in (0, 2)] == [True, False]
 
 
+def test_rows_of_complete_ones_know_that_they_are_from_the_moment_they_are_made():
+    fields = {field.name for field in dataclasses.fields(Rows)}
+    for rows in rows_of(*table(120)):
+        assert rows.complete
+        batch = rows.take(slice(0, 8))
+        assert vars(batch).keys() == fields  # nothing is written into a value afterwards
+        assert batch.known_complete
+        assert batch.to("cpu").known_complete
+    for rows in rows_of(*table(120, missing=0.1)):
+        assert not rows.take(slice(0, 8)).known_complete
+
+
 def test_the_mean_of_sensors_known_per_row_is_over_all_of_them(monkeypatch):
     monkeypatch.setattr(streaming, "PIECE", 32)
     X, Y = table(120)
@@ -296,7 +309,7 @@ def test_a_run_cut_short_goes_on_from_files_to_the_same_bits(mapped, tmp_path):
 
 @pytest.mark.usefixtures("long_training")
 def test_other_numbers_in_the_files_are_another_run(mapped, tmp_path, monkeypatch):
-    for module in (passes, streaming):
+    for module in (table_passes, streaming):
         monkeypatch.setattr(module, "PIECE", 64)
     plan, file = TrainingPlan(max_epochs=2), tmp_path / "run.ckpt"
     X, Y = table(300)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from equipoise.data.scaling import Standardizer
-from equipoise.data.sensors import sensor_posterior, sensor_std_of
+from equipoise.data.sensors import parse_sensor_std, sensor_posterior
 
 OUTPUTS = ("V", "I", "Q")
 
@@ -23,7 +23,7 @@ OUTPUTS = ("V", "I", "Q")
     ],
 )
 def test_every_way_to_say_it_becomes_numbers_with_nan_for_learned(said, expected):
-    np.testing.assert_array_equal(sensor_std_of(said, OUTPUTS, n_rows=4), expected)
+    np.testing.assert_array_equal(parse_sensor_std(said, OUTPUTS, n_rows=4), expected)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_every_way_to_say_it_becomes_numbers_with_nan_for_learned(said, expected
 )
 def test_what_cannot_be_a_sensor_is_refused_by_name_and_value(said, message):
     with pytest.raises(ValueError, match=message):
-        sensor_std_of(said, OUTPUTS, n_rows=4)
+        parse_sensor_std(said, OUTPUTS, n_rows=4)
 
 
 def test_given_variances_change_units_with_the_outputs_and_learned_ones_start_at_the_prior():

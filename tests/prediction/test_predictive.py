@@ -108,7 +108,7 @@ def test_the_diagonal_of_the_covariance_of_measured_values_is_their_variance(cas
 def test_results_come_back_in_the_kind_of_frame_that_is_asked_for():
     p = exact()
     table = pd.DataFrame(p.X, index=[3, 1, 4, 15])
-    wrapped = dataclasses.replace(p, wrap=frames.in_kind(table, p.outputs))
+    wrapped = dataclasses.replace(p, wrap=frames.frame_builder(table, p.outputs))
     for name in ("mean", "std", "var"):
         result = getattr(wrapped, name)
         assert list(result.columns) == list(p.outputs)

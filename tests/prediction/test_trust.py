@@ -11,8 +11,8 @@ from handmade import COUPLED, NAN, network, standardizer, variances
 
 import references
 from equipoise.balances.linear import LinearConstraint
-from equipoise.balances.verdicts import Lesson, Residual
-from equipoise.data import passes
+from equipoise.balances.verdicts import Residual, ToleranceEvidence
+from equipoise.data import table_passes
 from equipoise.data.rows import Rows
 from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.network.likelihood import joint, marginal
@@ -94,7 +94,7 @@ def test_a_long_table_has_the_residuals_of_a_short_one(monkeypatch):
     X, Y = noisy_table(offset=(0.3, -0.2), slope=(0.1, 0.0))
     Y[:150, 0] = NAN  # whole pieces without the first balance
     at_once = residuals(BALANCES, X, Y, 64 * EPS)
-    monkeypatch.setattr(passes, "PIECE", 33)
+    monkeypatch.setattr(table_passes, "PIECE", 33)
     for one, other in zip(at_once, residuals(BALANCES, X, Y, 64 * EPS), strict=True):
         assert (one.n_rows, one.input, one.rounding) == (other.n_rows, other.input, other.rounding)
         for name in ("mean", "se", "std", "input_slope", "input_z"):
@@ -259,7 +259,7 @@ def test_only_learned_tolerances_are_taught():
     first, second, third = lessons(model, rows, seed=0)
     assert first is None
     assert third is None
-    assert isinstance(second, Lesson)
+    assert isinstance(second, ToleranceEvidence)
 
 
 def test_without_balances_there_are_no_lessons():
@@ -515,13 +515,13 @@ def test_a_balance_that_the_data_obey_to_rounding_is_called_that():
 
 
 def test_information_is_told_of_learned_tolerances_only():
-    table = table_of(standardizer(COUPLED, **UNITS), taught=[None, None, Lesson(12.5, 0.1)])
+    table = table_of(standardizer(COUPLED, **UNITS), taught=[None, None, ToleranceEvidence(12.5, 0.1)])
     assert table["information"].isna().tolist() == [True, True, False]
     assert table["information"].iloc[2] == 12.5
     assert table["verdict"].tolist() == ["exact", "fixed", "not separable from sensor noise"]
     assert table["informed"].tolist() == [False, False, True]
     s = standardizer(COUPLED, **UNITS)
-    known = table_of(s, hand_made(s, sensor=None), taught=[None, None, Lesson(12.5, 0.1)])
+    known = table_of(s, hand_made(s, sensor=None), taught=[None, None, ToleranceEvidence(12.5, 0.1)])
     assert known["verdict"].tolist() == ["exact", "fixed", "informed"]
 
 

@@ -1,7 +1,7 @@
 """Artifact: one safetensors file per fitted model, written and read without executing code.
 
-In: a fitted `ConstrainedBNNRegressor`, or the path of a model file. Out: the file; the regressor again; or the
-`Description` in the file's header, which needs no torch.
+In: a fitted `ConstrainedBNNRegressor`, or the path of a model file. Out: the file; the fitted regressor; or the
+`Description` in the file's header, which can be read without torch.
 
 Calls: `estimator` and all rooms below it.
 """

@@ -3,11 +3,11 @@ from .header import (
     ArtifactError as ArtifactError,
     Description as Description,
     describe as describe,
-    validated as validated,
+    parse_description as parse_description,
 )
 from .model_file import (
     check_fitted as check_fitted,
-    description_of as description_of,
+    describe_model as describe_model,
     load as load,
     save as save,
     write as write,

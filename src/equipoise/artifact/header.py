@@ -1,8 +1,13 @@
-"""What a model file says of itself: the JSON text in its header, and how to read it. Needs no torch.
+"""The description of a fitted model in the header of its file, as JSON text; reading it needs no torch.
 
-A safetensors file has room for texts in its header. Ours has one, called `equipoise`: a `Description` in strict JSON,
-where a number that JSON lacks is written `{"$float": "nan"}`. A field that this version does not know is ignored; one
-that it needs and does not find is named.
+A safetensors file may have texts in its header. A model file has one, called `equipoise`: a `Description` in strict
+JSON, where a number that JSON lacks is written `{"$float": "nan"}`. Fields that this version does not know are ignored;
+a missing field that it needs is named in the error.
+
+| format | what is new |
+|---|---|
+| 1 | |
+| 2 | `network`: sizes and parts of the network; `upgrades` infers it for files of format 1 |
 """
 
 import json
@@ -10,21 +15,22 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
+from equipoise.artifact.upgrades import upgrade
 from equipoise.errors import EquipoiseError
 
 ENTRY = "equipoise"
 FORMAT = "equipoise model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LARGEST_HEADER = 100_000_000  # bytes: safetensors' own limit
 
 
 class ArtifactError(EquipoiseError, ValueError):
-    """A model file that cannot be read or written, and why."""
+    """A model file that cannot be read or written; the message has the reason."""
 
 
 class _Part(BaseModel):
@@ -32,27 +38,36 @@ class _Part(BaseModel):
 
 
 class Labels(_Part):
-    """The columns of a pandas frame, which may be other than text."""
+    """Column labels of a pandas frame, which need not be text."""
 
     values: tuple[bool | int | float | str, ...]
     name: str | None
 
 
 class Columns(_Part):
-    """Names of the columns, in the order that arrays have them: inputs, then known ones; and outputs."""
+    """Columns of the tables that a model was fitted to.
+
+    Attributes:
+        inputs, known, outputs: Names; arrays have inputs first, then known columns.
+        units: Unit of each column, from its name; None where it has none.
+        features: Column names as scikit-learn keeps them, where X was a frame.
+        labels: Labels of the outputs, where Y was a pandas frame.
+        named_outputs: Whether Y had column names.
+        single_output: Whether Y was one-dimensional.
+    """
 
     inputs: tuple[str, ...]
     known: tuple[str, ...]
     outputs: tuple[str, ...]
     units: dict[str, str | None]
-    features: tuple[str, ...] | None  # as scikit-learn saw them, where X was a frame
-    labels: Labels | None  # of the outputs, where Y was a pandas frame
+    features: tuple[str, ...] | None
+    labels: Labels | None
     named_outputs: bool
     single_output: bool
 
 
 class Balance(_Part):
-    """A balance's name, text and unit; its coefficients are tensors."""
+    """Name, text and unit of a balance; its coefficients are tensors."""
 
     name: str
     text: str
@@ -68,20 +83,20 @@ class Prior(_Part):
 
 
 class ByName(_Part):
-    """What was said of single balances or outputs."""
+    """Settings of single balances or outputs, by name."""
 
     by_name: dict[str, float | str | Prior | None]
 
 
-Said = float | str | Prior | ByName | tuple[float, ...] | None
+Setting = float | str | Prior | ByName | tuple[float, ...] | None
 
 
 class Configuration(_Part):
-    """Parameters of the estimator; `random_state` only where it was a number."""
+    """Parameters of the estimator; `random_state` is None unless it was a number."""
 
     likelihood: str
-    sensor_std: Said
-    tolerance: Said
+    sensor_std: Setting
+    tolerance: Setting
     offset: bool
     hidden: tuple[int, ...]
     activation: str
@@ -94,7 +109,7 @@ class Configuration(_Part):
 
 
 class Training(_Part):
-    """The plan that was followed, the record of every epoch, without wall-clock times, and how training ended."""
+    """The training plan that was used, the record of every epoch without wall-clock times, and how training ended."""
 
     plan: dict[str, Any]
     epochs: tuple[dict[str, Any], ...]
@@ -102,20 +117,49 @@ class Training(_Part):
     stopped: str
 
 
-class Description(_Part):
-    """All that a model file says of itself.
+class Network(_Part):
+    """Sizes and parts of the network; its numbers are the tensors `model.…`.
 
     Attributes:
-        format, format_version, checksum: Of the file.
-        versions: Of the software that wrote it.
-        columns, balances, configuration: What was fitted.
-        seed: All randomness of the fit follows from it.
-        n_rows: Rows trained on, where known.
+        n_inputs, n_outputs: Widths of x and y.
+        hidden: Widths of the hidden layers.
+        activation: Activation function of the hidden layers.
+        sensor_head: Whether the network has outputs for how sensor noise depends on x (V4).
+        prior_std: Prior standard deviation of each weight.
+        likelihood: "joint" (L2) or "marginal" (L1).
+        tolerances: Of each balance, whether its tolerance is learned, fixed above 0, or exactly 0.
+        offsets: Of each balance, whether it has a learned offset.
+        sensors: Of each output, whether its sensor variance is learned, given, or 0; None if all sensors are
+            noise-free, or their variances differ per row.
+    """
+
+    n_inputs: int
+    n_outputs: int
+    hidden: tuple[int, ...]
+    activation: str
+    sensor_head: bool
+    prior_std: float
+    likelihood: Literal["joint", "marginal"]
+    tolerances: tuple[Literal["learned", "fixed", "exact"], ...]
+    offsets: tuple[bool, ...]
+    sensors: tuple[Literal["learned", "given", "none"], ...] | None
+
+
+class Description(_Part):
+    """Description of a fitted model, the content of its file's header.
+
+    Attributes:
+        format, format_version, checksum: Name and version of the file's format, and its SHA-256.
+        versions: Versions of the software that wrote it.
+        columns, balances, configuration: Columns of the tables, balances, and parameters of the estimator.
+        seed: Seed of all random numbers of the fit.
+        n_rows: Number of rows trained on; None from old files without it.
         sensors_per_row: Whether sensor noise was given per training row.
         tolerances, sensors: The rows of `tolerances_` and `sensor_std_`.
-        training: The history of the fit.
+        training: The training plan and the history of the fit.
+        network: Sizes and parts of the network.
         job: Text of the job file, if there was one.
-        notes: What else was to be kept, such as the name of the data file.
+        notes: Other texts and numbers to keep, such as the name of the data file.
     """
 
     format: str
@@ -131,24 +175,35 @@ class Description(_Part):
     tolerances: tuple[dict[str, Any], ...]
     sensors: tuple[dict[str, Any], ...]
     training: Training
+    network: Network
     job: str | None
     notes: dict[str, bool | int | float | str | None]
 
     def to_json(self) -> str:
-        """Strict JSON, fields in the order above."""
-        return json.dumps(_strict(self.model_dump()), allow_nan=False, separators=(",", ":"))
+        """Write the description as strict JSON, fields in the order above."""
+        return json.dumps(_to_strict_json(self.model_dump()), allow_nan=False, separators=(",", ":"))
 
 
 def describe(path: str | os.PathLike) -> Description:
-    """What a model file says of itself. Its tensors are neither read nor checked."""
-    return validated(header(path), path)
+    """Read the description of the model in a file; tensors are neither read nor checked.
+
+    Args:
+        path: A file written by `save`.
+    Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
+    """
+    return parse_description(read_header(path), path)
 
 
-def header(path: str | os.PathLike) -> dict[str, Any]:
-    """The entry in a file's header, of a format that this version reads."""
-    text = _entry(Path(path))
+def read_header(path: str | os.PathLike) -> dict[str, Any]:
+    """Read the entry in a file's header, before it is validated.
+
+    Args:
+        path: A file written by `save`.
+    Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
+    """
+    text = _read_entry(Path(path))
     try:
-        content = json.loads(text, object_hook=_number)
+        content = json.loads(text, object_hook=_parse_float)
         name, number = content["format"], content["format_version"]
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ArtifactError(_damaged(path, repr(error))) from error
@@ -162,25 +217,31 @@ def header(path: str | os.PathLike) -> dict[str, Any]:
     return content
 
 
-def validated(content: Mapping[str, Any], path: str | os.PathLike) -> Description:
-    """The description in an entry of a file's header."""
+def parse_description(content: Mapping[str, Any], path: str | os.PathLike) -> Description:
+    """Validate the entry in a file's header, upgrading older formats.
+
+    Args:
+        content: The entry, from `read_header`.
+        path: The file, for the message.
+    Raises: ArtifactError, with the first field that is missing or wrong.
+    """
     try:
-        return Description.model_validate(content)
+        return Description.model_validate(upgrade(content))
     except ValidationError as error:
         raise ArtifactError(f"The header of '{path}' must be complete, but {first_problem(error)}.") from error
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first field that is wrong, in words."""
+    """Describe the first field that is missing or wrong, for a message."""
     first = error.errors()[0]
-    found = "is missing" if first["type"] == "missing" else f"is {first['input']!r} ({first['msg']})"
-    return f"its field '{'.'.join(map(str, first['loc']))}' {found}"
+    problem = "is missing" if first["type"] == "missing" else f"is {first['input']!r} ({first['msg']})"
+    return f"its field '{'.'.join(map(str, first['loc']))}' {problem}"
 
 
-def _entry(path: Path) -> str:
+def _read_entry(path: Path) -> str:
     if not path.is_file():
-        found = "is a folder" if path.is_dir() else "does not exist"
-        raise ArtifactError(f"A model file is needed, but '{path}' {found}. Check its name.")
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise ArtifactError(f"A model file is needed, but '{path}' {problem}. Check its name.")
     try:
         _check_start(path)
         with safe_open(path, framework="np") as file:
@@ -195,7 +256,7 @@ def _entry(path: Path) -> str:
 
 
 def _check_start(path: Path) -> None:
-    """A safetensors file starts with the length of its header, eight bytes, and a brace."""
+    """Raise unless a file starts as safetensors files do: with the header's length in eight bytes, and a brace."""
     with open(path, "rb") as file:
         start = file.read(9)
     if not start:
@@ -208,15 +269,15 @@ def _damaged(path: str | os.PathLike, problem: object) -> str:
     return f"'{path}' is cut short or damaged ({problem}). Copy it again, or fit again."
 
 
-def _strict(value: Any) -> Any:
-    """The same in terms of JSON, which has no NaN and no infinity."""
+def _to_strict_json(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON lacks, by mappings with their names, at any depth."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": repr(float(value))}
     if isinstance(value, Mapping):
-        return {key: _strict(part) for key, part in value.items()}
-    return [_strict(part) for part in value] if isinstance(value, list | tuple) else value
+        return {key: _to_strict_json(part) for key, part in value.items()}
+    return [_to_strict_json(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def _number(content: dict[str, Any]) -> Any:
+def _parse_float(content: dict[str, Any]) -> Any:
     is_number = content.keys() == {"$float"} and content["$float"] in ("nan", "inf", "-inf")
     return float(content["$float"]) if is_number else content

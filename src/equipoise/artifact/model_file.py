@@ -2,15 +2,14 @@
 
 Tensors are called `model.…` (the network and all posteriors, in standardized units), `standardizer.…`, and
 `constraint.A`, `.B` and `.b`. The checksum is the SHA-256 of the whole file with the checksum's own digits set to 0.
-The same fit gives the same bytes: the file has no date in it, and no wall-clock time of epochs.
+The same fit gives the same bytes: the file contains no date and no wall-clock times of epochs.
 
-torch is imported by `save` and `load` only, so that looking into a header takes no time.
+Only `save` and `load` import torch, so that reading a header takes no time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import numbers
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -22,51 +21,44 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from pydantic import ValidationError
 
+from equipoise.artifact.configuration import describe_configuration, parse_configuration, parse_plan
 from equipoise.artifact.header import (
     ENTRY,
     FORMAT,
     FORMAT_VERSION,
     ArtifactError,
     Balance,
-    ByName,
     Columns,
-    Configuration,
     Description,
     Labels,
-    Prior,
-    Said,
     Training,
     describe,
     first_problem,
-    header,
-    validated,
+    parse_description,
+    read_header,
 )
+from equipoise.artifact.network_description import describe_network, rebuild_network
 from equipoise.balances import column_unit
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from equipoise.balances import LinearConstraint
     from equipoise.estimator import ConstrainedBNNRegressor
-    from equipoise.network import ConstrainedBNN
-    from equipoise.training import TrainingPlan
-
-    Array = NDArray[np.float64]
 
 __all__ = [
     "ArtifactError",
     "Description",
     "check_fitted",
     "describe",
-    "description_of",
+    "describe_model",
     "load",
+    "read_checked",
     "save",
-    "undamaged",
     "write",
 ]
-UNSEALED = 64 * "0"
+NO_CHECKSUM = 64 * "0"
 
 
 def save(
@@ -98,25 +90,28 @@ def save(
     import safetensors.torch
 
     try:
-        text = description_of(model, job, notes).to_json()
+        text = describe_model(model, job, notes).to_json()
     except ValidationError as error:
         raise ArtifactError(f"A model file holds texts and numbers, but {first_problem(error)}.") from error
     raw = safetensors.torch.save(_tensors(model), {ENTRY: text})
-    write(path, lambda file: file.write(_resealed(raw, UNSEALED, hashlib.sha256(raw).hexdigest())))
+    checksum = hashlib.sha256(raw).hexdigest()
+    write(path, lambda file: file.write(_replace_checksum(raw, NO_CHECKSUM, checksum)))
 
 
 def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor:
-    """The fitted model in a file; with the same software on the same machine it predicts the same bits as before.
+    """Read a fitted model from a file; with the same software on the same machine it predicts the same bits.
 
     Args:
         path: A file written by `save`.
-        device: Where torch computes, for instance "cuda".
+        device: Device on which torch computes, for instance "cuda".
+    Returns: The fitted estimator, without the parameters that `save` does not keep.
+    Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
     """
     import safetensors.torch
 
-    content, raw = undamaged(path)
+    content, raw = read_checked(path)
     try:
-        model = _rebuilt(validated(content, path), safetensors.torch.load(raw))
+        model = _rebuild_model(parse_description(content, path), safetensors.torch.load(raw))
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{path}' must hold the model that its header describes, but got {error!r}.") from error
     model.device = device
@@ -124,28 +119,40 @@ def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor
     return model
 
 
-def undamaged(path: str | os.PathLike) -> tuple[dict[str, Any], bytes]:
-    """The entry in a file's header, and all of its bytes; raises unless its checksum is right."""
-    content = header(path)
+def read_checked(path: str | os.PathLike) -> tuple[dict[str, Any], bytes]:
+    """Read a whole model file and check its checksum.
+
+    Args:
+        path: The file.
+    Returns: The entry in its header, and all bytes of the file.
+    Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
+    """
+    content = read_header(path)
     raw = Path(path).read_bytes()
-    digest = str(content.get("checksum"))
-    if hashlib.sha256(_resealed(raw, digest, UNSEALED)).hexdigest() != digest:
+    checksum = str(content.get("checksum"))
+    if hashlib.sha256(_replace_checksum(raw, checksum, NO_CHECKSUM)).hexdigest() != checksum:
         raise ArtifactError(f"'{path}' is damaged: its checksum does not match. Copy it again, or fit again.")
     return content, raw
 
 
 def check_fitted(model: Any) -> None:
-    """Refuse what is not a regressor whose fit came to its end."""
+    """Raise an ArtifactError unless a model is a `ConstrainedBNNRegressor`, and fitted."""
     from equipoise.estimator import ConstrainedBNNRegressor
 
-    if type(model) is not ConstrainedBNNRegressor:  # of a subclass, what it adds would be lost without a word
+    if type(model) is not ConstrainedBNNRegressor:  # a file would silently lose what a subclass adds
         raise ArtifactError(f"model must be a ConstrainedBNNRegressor, but got {type(model).__name__}.")
     if not hasattr(model, "tolerances_"):
         raise ArtifactError("model must be fitted, but got one that is not. Call fit(X, y) first.")
 
 
 def write(path: str | os.PathLike, writer: Callable[[BinaryIO], object]) -> None:
-    """Write a file whole or not at all, and say in one sentence why not."""
+    """Write a file whole or not at all.
+
+    Args:
+        path: The file; replaced if it exists.
+        writer: Called with the open binary file.
+    Raises: ArtifactError, with the reason in one sentence.
+    """
     from equipoise.data import write_atomically
 
     path = Path(path)
@@ -159,8 +166,8 @@ def write(path: str | os.PathLike, writer: Callable[[BinaryIO], object]) -> None
         raise ArtifactError(f"'{path}' cannot be written: {error.strerror or error}.") from error
 
 
-def _resealed(raw: bytes, old: str, new: str) -> bytes:
-    """The file with another checksum: the first in it, since whatever users write comes later and is escaped twice."""
+def _replace_checksum(raw: bytes, old: str, new: str) -> bytes:
+    """Replace the checksum in the bytes of a file: the first occurrence, as users' texts come later, escaped twice."""
     before, after = (rf"\"checksum\":\"{digits}\"".encode() for digits in (old, new))
     return raw.replace(before, after, 1)
 
@@ -185,33 +192,40 @@ def _arrays(standardizer: Any) -> dict[str, np.ndarray]:
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
-def description_of(
+def describe_model(
     model: ConstrainedBNNRegressor, job: str | None = None, notes: Mapping[str, Any] | None = None
 ) -> Description:
-    """What the header of a fitted model's file says, not sealed yet."""
+    """Describe a fitted model as the header of its file does, without a checksum.
+
+    Args:
+        model: A fitted `ConstrainedBNNRegressor`.
+        job: Text of the job file to keep.
+        notes: Texts and numbers to keep.
+    """
     constraint = model.constraint
-    parts = () if constraint is None else zip(constraint.names, constraint.equations, constraint.units, strict=True)
+    rows = () if constraint is None else zip(constraint.names, constraint.equations, constraint.units, strict=True)
     return Description(
         format=FORMAT,
         format_version=FORMAT_VERSION,
-        checksum=UNSEALED,
+        checksum=NO_CHECKSUM,
         versions={"python": platform.python_version()}
         | {name: _version(name) for name in ("equipoise", "torch", "numpy")},
-        columns=_columns(model),
-        balances=tuple(Balance(name=name, text=text, unit=unit) for name, text, unit in parts),
-        configuration=_configuration(model),
+        columns=_describe_columns(model),
+        balances=tuple(Balance(name=name, text=text, unit=unit) for name, text, unit in rows),
+        configuration=describe_configuration(model),
         seed=model.seed_,
         n_rows=getattr(model, "n_rows_", None),
         sensors_per_row=model._sensors_per_row,
         tolerances=_records(model.tolerances_),
         sensors=_records(model.sensor_std_),
-        training=_training(model),
+        training=_describe_training(model),
+        network=describe_network(model.model_),
         job=job,
         notes={name: value.item() if isinstance(value, np.generic) else value for name, value in (notes or {}).items()},
     )
 
 
-def _training(model: ConstrainedBNNRegressor) -> Training:
+def _describe_training(model: ConstrainedBNNRegressor) -> Training:
     history = model.history_
     epochs = ({name: value for name, value in record.items() if name != "seconds"} for record in history.epochs)
     plan = asdict(model.plan_)
@@ -225,10 +239,10 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _columns(model: ConstrainedBNNRegressor) -> Columns:
+def _describe_columns(model: ConstrainedBNNRegressor) -> Columns:
     constraint, features = model.constraint_, getattr(model, "feature_names_in_", None)
-    unnamed = (f"x{j}" for j in range(len(model.standardizer_.x_mean)))
-    inputs = tuple(unnamed if features is None else features) if constraint is None else constraint.inputs
+    generated = (f"x{j}" for j in range(len(model.standardizer_.x_mean)))
+    inputs = tuple(generated if features is None else features) if constraint is None else constraint.inputs
     known = () if constraint is None else constraint.known
     return Columns(
         inputs=inputs,
@@ -243,42 +257,14 @@ def _columns(model: ConstrainedBNNRegressor) -> Columns:
 
 
 def _labels(labels: pd.Index | None) -> Labels | None:
-    """Labels that are texts or numbers; others, such as dates, are replaced by the outputs' names."""
+    """Describe column labels that are texts or numbers; others, such as dates, are lost: names replace them."""
     if labels is None or not all(isinstance(value, str | int | float) for value in labels.tolist()):
         return None
     return Labels(values=tuple(labels.tolist()), name=labels.name if isinstance(labels.name, str) else None)
 
 
-def _configuration(model: ConstrainedBNNRegressor) -> Configuration:
-    given = {name: getattr(model, name) for name in Configuration.model_fields}
-    seeded = isinstance(model.random_state, numbers.Integral)
-    given |= {"sensor_std": _said(model.sensor_std), "tolerance": _said(model.tolerance)}
-    given |= {"random_state": int(model.random_state) if seeded else None, "offset": bool(model.offset)}
-    given |= {
-        "hidden": tuple(map(int, model.hidden)),
-        "training": None if model.training is None else asdict(model.training),
-    }
-    return Configuration(**given)
-
-
-def _said(value: Any) -> Said:
-    """What the user said of sensors or tolerances, in terms of a `Configuration`."""
-    from equipoise.gaussian import TolerancePrior
-
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if isinstance(value, TolerancePrior):
-        return Prior(**asdict(value))
-    if hasattr(value, "items") and np.ndim(value) < 2:  # a mapping or a pandas Series
-        return ByName(by_name={name: _said(entry) for name, entry in value.items()})  # type: ignore[misc]
-    array = np.asarray(value, dtype=float)
-    return tuple(array.tolist()) if array.ndim == 1 else f"given per row, shape {array.shape}"
-
-
 def _records(table: pd.DataFrame) -> tuple[dict[str, Any], ...]:
-    """Rows of a table; what is missing among texts is None."""
+    """Convert a table to one mapping per row; missing texts become None."""
     table = table.reset_index()
     texts = {name for name in table.columns if table[name].dtype.kind not in "biuf"}
     rows = table.to_dict("records")
@@ -288,43 +274,30 @@ def _records(table: pd.DataFrame) -> tuple[dict[str, Any], ...]:
 # ---------------------------------------------------------------------- to a model
 
 
-def _rebuilt(description: Description, tensors: dict[str, Tensor]) -> ConstrainedBNNRegressor:
+def _rebuild_model(description: Description, tensors: dict[str, Tensor]) -> ConstrainedBNNRegressor:
+    """Build the fitted estimator that a header describes, with its tensors."""
     from equipoise.data import Standardizer
     from equipoise.estimator import ConstrainedBNNRegressor
 
-    model = ConstrainedBNNRegressor(_constraint(description, tensors), **_parameters(description.configuration))
-    vars(model).update(_fitted(description))
+    parameters = parse_configuration(description.configuration)
+    model = ConstrainedBNNRegressor(_rebuild_constraint(description, tensors), **parameters)
+    for name, value in _parse_attributes(description).items():
+        setattr(model, name, value)
     columns = description.columns
     X, Y = np.zeros((1, len(columns.inputs + columns.known))), np.zeros((1, len(columns.outputs)))
     model.constraint_ = model._constraint(X, Y)
-    arrays = {name: values.numpy() for name, values in _under("standardizer.", tensors).items()}
+    arrays = {name: values.numpy() for name, values in _with_prefix("standardizer.", tensors).items()}
     model.standardizer_ = Standardizer(**arrays, constraint=model.constraint_)
     model.held_out_ = tensors["held_out"].numpy()
-    model.model_ = _network(model, _under("model.", tensors), X, Y)
+    model.model_ = rebuild_network(description.network, model.standardizer_, _with_prefix("model.", tensors))
     return model
 
 
-def _network(model: ConstrainedBNNRegressor, state: dict[str, Tensor], X: Array, Y: Array) -> ConstrainedBNN:
-    """What `fit` builds, from a row of zeros: all that it takes from data is in the state."""
-    from equipoise.data import Prepared
-
-    balances = model.tolerances_["kind"] if len(model.tolerances_) else ()
-    obeyed = np.array([kind == "exact to rounding" for kind in balances], dtype=bool)
-    sensors = list(model.sensor_std_["kind"])
-    sensor_std = np.array([np.nan if kind == "learned" else 1.0 for kind in sensors])
-    has_sensors = not {"learned", "given"}.isdisjoint(sensors)
-    precision, standardizer = float(np.finfo(float).eps), model.standardizer_
-    data = Prepared(X, Y, precision, standardizer, obeyed, sensor_std if has_sensors else None)
-    network = model._build(data)
-    network.load_state_dict(state)
-    return network.eval()
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
 
 
-def _constraint(description: Description, tensors: dict[str, Tensor]) -> LinearConstraint | None:
+def _rebuild_constraint(description: Description, tensors: dict[str, Tensor]) -> LinearConstraint | None:
     from equipoise.balances import LinearConstraint
 
     if not description.balances:
@@ -332,41 +305,13 @@ def _constraint(description: Description, tensors: dict[str, Tensor]) -> LinearC
     columns, balances = description.columns, description.balances
     A, B, b = (tensors[f"constraint.{name}"].numpy() for name in ("A", "B", "b"))
     roles = {"inputs": columns.inputs, "known": columns.known} if A.shape[1] else {}
-    named = {"names": [balance.name for balance in balances], "units": [balance.unit for balance in balances]}
-    constraint = LinearConstraint(B, A, b, outputs=columns.outputs, **named, **roles)
-    constraint.__setstate__(vars(constraint) | {"equations": tuple(balance.text for balance in balances)})
-    return constraint
+    labels = {"names": [balance.name for balance in balances], "units": [balance.unit for balance in balances]}
+    texts = [balance.text for balance in balances]
+    return LinearConstraint(B, A, b, outputs=columns.outputs, equations=texts, **labels, **roles)
 
 
-def _parameters(configuration: Configuration) -> dict[str, Any]:
-    given = {name: getattr(configuration, name) for name in Configuration.model_fields}
-    given |= {"sensor_std": _meant(configuration.sensor_std), "tolerance": _meant(configuration.tolerance)}
-    if configuration.training is not None:
-        given["training"] = _plan(configuration.training)
-    return given
-
-
-def _plan(said: Mapping[str, Any]) -> TrainingPlan:
-    from equipoise.training import TrainingPlan
-
-    known = {field.name for field in fields(TrainingPlan)}
-    given: dict[str, Any] = {"temperature": 1.0} | dict(said)  # older files do not say what it was
-    return TrainingPlan(**{k: v for k, v in given.items() if k in known})
-
-
-def _meant(said: Said) -> Any:
-    """The inverse of `_said`."""
-    from equipoise.gaussian import TolerancePrior
-
-    if isinstance(said, Prior):
-        return TolerancePrior(**said.model_dump())
-    if isinstance(said, ByName):
-        return {name: _meant(entry) for name, entry in said.by_name.items()}
-    return np.array(said) if isinstance(said, tuple) else said
-
-
-def _fitted(description: Description) -> dict[str, Any]:
-    """Attributes that a fit leaves behind, but for balances, scales and network."""
+def _parse_attributes(description: Description) -> dict[str, Any]:
+    """Return the attributes of a fitted estimator, by name, except balances, standardizer and network."""
     import pandas as pd
 
     from equipoise.training import History
@@ -379,7 +324,7 @@ def _fitted(description: Description) -> dict[str, Any]:
         "n_features_in_": len(columns.inputs + columns.known),
         "output_names_": columns.outputs,
         "seed_": description.seed,
-        "plan_": _plan(training.plan),
+        "plan_": parse_plan(training.plan),
         "history_": History(list(training.epochs), training.best_epoch, training.stopped),
         "tolerances_": tolerances,
         "sensor_std_": sensors,

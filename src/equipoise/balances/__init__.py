@@ -2,7 +2,7 @@
 
 In: equations as text over named columns, or coefficient matrices with names. Out: a `LinearConstraint` with names,
 units, scale, target and residual, or an error that names what is wrong. Also here: the names and units of columns,
-dependent balances, and the verdict on a balance from what the data say of it.
+dependent balances, and the verdict on a balance after a fit, from its residuals and the evidence for its tolerance.
 
 Calls: no other room.
 """

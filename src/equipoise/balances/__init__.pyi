@@ -1,4 +1,4 @@
-from .dependence import CANCELLED as CANCELLED, RANK_TOLERANCE as RANK_TOLERANCE, equilibrated as equilibrated
+from .dependence import CANCELLED as CANCELLED, RANK_TOLERANCE as RANK_TOLERANCE, equilibrate as equilibrate
 from .equations import (
     EquationError as EquationError,
     format_equation as format_equation,
@@ -15,4 +15,4 @@ from .names import (
     did_you_mean as did_you_mean,
     quoted_list as quoted_list,
 )
-from .verdicts import Lesson as Lesson, Residual as Residual, verdict as verdict
+from .verdicts import Residual as Residual, ToleranceEvidence as ToleranceEvidence, verdict as verdict

@@ -1,4 +1,4 @@
-"""Balances as they are handed over, in numbers or in text: arrays and names, of which nothing else is known yet."""
+"""Coefficients and names of balances, from matrices or from text; `soundness` checks them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from equipoise.balances.names import column_unit, quoted_list
 from equipoise.errors import EquipoiseError
 
 FloatArray = NDArray[np.float64]
-# Loose on purpose: what does not convert to floats, or is no text, is refused with a message that says where it stands.
+# Loose on purpose: values that are no numbers or no text are refused with a message that names the argument.
 Numbers = Any
 Names = Iterable[Any]
 
 
 class ConstraintError(EquipoiseError, ValueError):
-    """Balances that are not usable as a constraint, or data that do not fit them."""
+    """Balances that are not usable as a constraint, or data whose shape does not fit the balances."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """Coefficients of balances `A x + B y = b` and the names of everything in them.
+    """Coefficients of balances `A x + B y = b`, with the names of balances and columns.
 
     Args:
-        A: Of inputs, then known columns.
-        B: Of the outputs.
-        b: Constants.
-        names: Of the balances.
-        inputs, known, outputs: Of the columns.
+        A: Coefficients of inputs, then known columns, shape `(m, n_x + n_known)`.
+        B: Coefficients of the outputs, shape `(m, n_y)`.
+        b: Constants, shape `(m,)`.
+        names: Names of the balances.
+        inputs, known, outputs: Names of the columns.
     """
 
     A: FloatArray
@@ -45,7 +45,7 @@ class Coefficients:
     outputs: tuple[str, ...]
 
     @classmethod
-    def given(
+    def from_arrays(
         cls,
         B: Numbers,
         A: Numbers | None = None,
@@ -56,10 +56,13 @@ class Coefficients:
         outputs: Names | None = None,
         known: Names = (),
     ) -> Coefficients:
-        """From matrices; what is left out is zero, or has a plain name.
+        """Convert matrices and names, with zeros and names such as `x0`, `y0` for what is left out.
 
+        Args:
+            B, A, b: As of `LinearConstraint`; copied.
+            names, inputs, outputs, known: Names of balances and columns.
         Example:
-            >>> Coefficients.given([[1, -1]], A=[[2]]).text(0)
+            >>> Coefficients.from_arrays([[1, -1]], A=[[2]]).text(0)
             'y0 + 2*x0 = y1'
         """
         B = _matrix("B", B, "(balances, outputs)")
@@ -80,20 +83,20 @@ class Coefficients:
         return self.inputs + self.known
 
     def entries(self, row: int) -> dict[str, float]:
-        """Non-zero coefficients of one balance by column, outputs first."""
+        """Return the non-zero coefficients of one balance by column, outputs first."""
         columns = self.outputs + self.columns
         values = np.concatenate([self.B[row], self.A[row]])
         return {columns[j]: float(values[j]) for j in np.flatnonzero(values)}
 
     def text(self, row: int) -> str:
-        """One balance as an equation."""
+        """Write one balance as an equation."""
         return format_equation(self.entries(row), constant=-self.b[row])
 
     def unit(self, row: int) -> str | None:
-        """The unit on which all columns of a balance with coefficient ±1 that carry one agree.
+        """Return the unit on which all columns with coefficient ±1 and a unit in their name agree; None if they do not.
 
         Example:
-            >>> Coefficients.given([[1, -1, 3]], outputs=["U [V]", "E [V]", "I [A]"]).unit(0)
+            >>> Coefficients.from_arrays([[1, -1, 3]], outputs=["U [V]", "E [V]", "I [A]"]).unit(0)
             'V'
         """
         units = {column_unit(name) for name, c in self.entries(row).items() if abs(c) == 1} - {None}
@@ -103,30 +106,40 @@ class Coefficients:
 def read_equations(
     equations: str | Names | Mapping[str, Any], *, inputs: Names = (), outputs: Names, known: Names = ()
 ) -> tuple[Coefficients, tuple[str, ...]]:
-    """Coefficients of balances from text, and the texts without spaces around them.
+    """Read the coefficients of balances from text.
 
     Args:
         equations: One text, a list of texts, each its own name, or a mapping of names to texts.
         inputs, outputs, known: Names of the columns.
+    Returns: The coefficients, and the texts without spaces around them.
+    Raises: EquationError, if a text is not a linear equation over the columns; ConstraintError, if a column has two
+        places or there is no text.
     Example:
-        >>> read, _ = read_equations("feed + 1 = top + bottom", inputs=["feed"], outputs=["top", "bottom"])
-        >>> read.A, read.B, read.b
+        >>> balances, _ = read_equations("feed + 1 = top + bottom", inputs=["feed"], outputs=["top", "bottom"])
+        >>> balances.A, balances.B, balances.b
         (array([[1.]]), array([[-1., -1.]]), array([-1.]))
     """
     named = _named_texts(equations)
     inputs, known, outputs = _names("inputs", inputs), _names("known", known), _names("outputs", outputs)
     check_unique_columns(inputs, known, outputs)
     order = inputs + known + outputs
-    parsed = [_parsed(name, text, order) for name, text in named]
+    parsed = [_parse_named(name, text, order) for name, text in named]
     table = np.array([[row.coefficients.get(column, 0.0) for column in order] for row in parsed])
     A, B = np.split(table, [len(inputs + known)], axis=1)
     b = [-row.constant for row in parsed]
-    read = Coefficients.given(B, A, b, names=[name for name, _ in named], inputs=inputs, outputs=outputs, known=known)
-    return read, tuple(row.text for row in parsed)
+    names = [name for name, _ in named]
+    balances = Coefficients.from_arrays(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
+    return balances, tuple(row.text for row in parsed)
 
 
-def rows_of(argument: str, values: Numbers, columns: tuple[str, ...]) -> FloatArray:
-    """Rows of data with a number for each of these columns, shape `(..., n)`."""
+def check_rows(argument: str, values: Numbers, columns: tuple[str, ...]) -> FloatArray:
+    """Convert rows of data to floats and check that they have one number per column.
+
+    Args:
+        argument: Name of the argument, for the message.
+        values: The rows, shape `(..., n)`.
+        columns: Names of the n columns.
+    """
     array = _numbers(argument, values)
     if array.shape[-1:] != (len(columns),):
         rule = f"{argument} must have {len(columns)} columns ({quoted_list(columns)})"
@@ -135,7 +148,7 @@ def rows_of(argument: str, values: Numbers, columns: tuple[str, ...]) -> FloatAr
 
 
 def check_unique_columns(inputs: tuple[str, ...], known: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-    """Raise unless every column has one place."""
+    """Raise unless every column is in one of the three roles, and there once."""
     seen: dict[str, str] = {}
     for role, names in (("inputs", inputs), ("known", known), ("outputs", outputs)):
         for name in names:
@@ -188,7 +201,7 @@ def _named_texts(equations: str | Names | Mapping[str, Any]) -> list[tuple[str, 
     return [(name.strip(), text) for name, (_, text) in zip(names, named, strict=True)]
 
 
-def _parsed(name: str, text: str, columns: Sequence[str]) -> LinearEquation:
+def _parse_named(name: str, text: str, columns: Sequence[str]) -> LinearEquation:
     try:
         return parse_equation(text, columns)
     except EquationError as error:

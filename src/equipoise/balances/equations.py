@@ -46,11 +46,12 @@ _REFUSED = {
     ast.BitXor: _POWER,
 }
 
-_Form = dict[str | None, list[float]]  # column -> coefficients still to be added up; None holds the constants
+# Column -> coefficients that are still to be added up; None holds the constants.
+_LinearForm = dict[str | None, list[float]]
 
 
 class EquationError(EquipoiseError, ValueError):
-    """The text of a balance is not a linear equation over the known columns."""
+    """A text of a balance that is not a linear equation over the known columns."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def parse_equation(text: str, columns: Sequence[str]) -> LinearEquation:
 
     Args:
         text: The equation, with exactly one `=`.
-        columns: All column names the text may use.
+        columns: All column names that the text may use.
     Returns: The coefficients of left minus right side.
     Raises: EquationError, with the text and the part of it that cannot be used.
     Example:
@@ -91,6 +92,9 @@ def parse_equation(text: str, columns: Sequence[str]) -> LinearEquation:
 def format_equation(coefficients: Mapping[str, float], constant: float = 0.0) -> str:
     """Write the equation `Σ_j c_j z_j + c_0 = 0` as text that `parse_equation` reads back exactly.
 
+    Args:
+        coefficients: Column name `z_j` -> `c_j`; positive ones stand on the left, negative ones on the right.
+        constant: `c_0`.
     Example:
         >>> format_equation({"Voltage [V]": 1.0, "ocv": -1.0, "eta": 0.5}, constant=-3.0)
         '`Voltage [V]` + 0.5*eta = ocv + 3'
@@ -101,7 +105,12 @@ def format_equation(coefficients: Mapping[str, float], constant: float = 0.0) ->
 
 
 class _Reader:
-    """One equation being read: its text, and the words that placeholders `_0`, `_1`, ... stand for."""
+    """Parser of one equation: its text, and the column names that placeholders `_0`, `_1`, … replace in its source.
+
+    Args:
+        text: The equation, without surrounding blanks.
+        columns: All column names that the text may use.
+    """
 
     def __init__(self, text: str, columns: tuple[str, ...]):
         self.text = text
@@ -110,6 +119,7 @@ class _Reader:
         self.names: list[str] = []
 
     def equation(self) -> LinearEquation:
+        """Parse the equation and add up the coefficients of each column."""
         if (length := len(self.text)) > MAX_CHARACTERS:
             raise self.error(f"have at most {MAX_CHARACTERS} characters", f"{length}", "Give a matrix of coefficients.")
         try:
@@ -127,7 +137,7 @@ class _Reader:
         return LinearEquation(self.text, {name: c for name, c in totals.items() if name is not None and c}, constant)
 
     def sides(self) -> tuple[str, str]:
-        """Source of the left and the right side, every column replaced by its placeholder."""
+        """Return the source of the left and the right side, with placeholders in place of columns."""
         tokens = [(match.lastgroup, match) for match in _TOKEN.finditer(self.text)]
         relations = [match.group() for kind, match in tokens if kind == "relation"]
         if relations != ["="]:
@@ -144,6 +154,7 @@ class _Reader:
         return left, right
 
     def check_neighbours(self, tokens: list[tuple[str | None, str]]) -> None:
+        """Raise if two operands stand side by side, or a character cannot be part of an equation."""
         before = None
         for kind, word in tokens:
             if kind == "stray":
@@ -154,11 +165,13 @@ class _Reader:
             before = word if kind in _OPERANDS else None
 
     def stray(self, character: str) -> EquationError:
+        """Return the error for a character that cannot be part of an equation."""
         if character == "`":
             return self.error("close every backtick", "an unmatched one", "Write `column name`.")
         return self.error("consist of columns, numbers and + - * /", f"the character {character!r}", _ARITHMETIC)
 
     def source(self, kind: str | None, match: re.Match[str]) -> str:
+        """Translate one token to Python's grammar; a column name is remembered and becomes a placeholder."""
         if kind in ("quoted", "name"):
             self.words.append(match.group())
             self.names.append(match[kind].replace("``", "`"))
@@ -166,20 +179,23 @@ class _Reader:
         return " " if kind == "space" else _SPELLINGS.get(match.group(), match.group())
 
     def tree(self, source: str) -> ast.expr:
+        """Parse the source of one side into a syntax tree, without evaluating it."""
         try:
             return ast.parse(source, mode="eval").body
         except (SyntaxError, ValueError) as error:
-            reason = _shortened(getattr(error, "msg", str(error)).partition(". Perhaps")[0], most=80)
-            raise self.error("be plain arithmetic", f"{self.shown(source)!r} ({reason})", _ARITHMETIC) from None
+            reason = _shorten(getattr(error, "msg", str(error)).partition(". Perhaps")[0], most=80)
+            raise self.error("be plain arithmetic", f"{self.user_text(source)!r} ({reason})", _ARITHMETIC) from None
 
-    def expand(self, node: ast.expr) -> _Form:
-        form: _Form = {}
+    def expand(self, node: ast.expr) -> _LinearForm:
+        """Return the coefficients of a sum by column."""
+        form: _LinearForm = {}
         for term, sign in _addends(node):
             for column, coefficients in self.term(term).items():
                 form.setdefault(column, []).extend(sign * c for c in coefficients)
         return form
 
-    def term(self, node: ast.expr) -> _Form:
+    def term(self, node: ast.expr) -> _LinearForm:
+        """Return the coefficients of one term by column; other nodes than those of arithmetic are refused."""
         if isinstance(node, ast.Constant):
             return {None: [self.number(node)]}
         if isinstance(node, ast.Name):
@@ -191,6 +207,7 @@ class _Reader:
         raise self.refused(node)
 
     def number(self, node: ast.Constant) -> float:
+        """Convert a constant to a finite float."""
         value = node.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.refused(node)
@@ -198,51 +215,57 @@ class _Reader:
             raise self.error("use finite numbers", f"one beyond {sys.float_info.max:.2g}", "Use a smaller number.")
         return float(value)
 
-    def product(self, node: ast.BinOp) -> _Form:
+    def product(self, node: ast.BinOp) -> _LinearForm:
+        """Return the coefficients of a product, one factor of which must be a number."""
         left, right = self.expand(node.left), self.expand(node.right)
         for factor, form in ((left, right), (right, left)):
             if factor.keys() == {None}:
                 value = _total(factor[None])
                 return {column: [value * c for c in terms] for column, terms in form.items()}
-        raise self.error("be linear in its columns", f"the product {self.shown(node)}", _NONLINEAR)
+        raise self.error("be linear in its columns", f"the product {self.user_text(node)}", _NONLINEAR)
 
-    def quotient(self, node: ast.BinOp) -> _Form:
+    def quotient(self, node: ast.BinOp) -> _LinearForm:
+        """Return the coefficients of a quotient, the divisor of which must be a number other than 0."""
         form, divisor = self.expand(node.left), self.expand(node.right)
         if divisor.keys() != {None}:
-            raise self.error("be linear in its columns", f"the quotient {self.shown(node)}", _NONLINEAR)
+            raise self.error("be linear in its columns", f"the quotient {self.user_text(node)}", _NONLINEAR)
         value = _total(divisor[None])
         if value == 0:
-            raise self.error("not divide by zero", self.shown(node), "Correct the divisor.")
+            raise self.error("not divide by zero", self.user_text(node), "Correct the divisor.")
         return {column: [c / value for c in terms] for column, terms in form.items()}
 
     def column(self, name: str) -> str:
-        for known, key in zip(_lookup(self.columns), (name, _folded(name), _folded(name)), strict=True):
-            found = known.get(key, [])
-            if len(found) == 1:
-                return found[0]
-            if found:
-                got = f"{name!r}, which fits {quoted_list(found)}"
+        """Find the one column that a name stands for: by its full name, its normalised one, or that without unit."""
+        normalised = _normalise(name)
+        for known, key in zip(_index_columns(self.columns), (name, normalised, normalised), strict=True):
+            matches = known.get(key, [])
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                got = f"{name!r}, which fits {quoted_list(matches)}"
                 raise self.error("name each column unambiguously", got, "Write the full name in backticks.")
         raise self.error("use known columns only", f"{name!r}", did_you_mean(name, self.columns))
 
     def refused(self, node: ast.expr) -> EquationError:
+        """Return the error for a node that is not linear arithmetic."""
         kind = type(node.op) if isinstance(node, ast.BinOp) else type(node)
-        what, advice = _REFUSED.get(kind, ("the expression", _ARITHMETIC))
-        return self.error("use only + - * / and parentheses", f"{what} {self.shown(node)}", advice)
+        construct, advice = _REFUSED.get(kind, ("the expression", _ARITHMETIC))
+        return self.error("use only + - * / and parentheses", f"{construct} {self.user_text(node)}", advice)
 
-    def shown(self, code: ast.expr | str) -> str:
-        """Source or syntax tree in the user's own words."""
+    def user_text(self, code: ast.expr | str) -> str:
+        """Write source or a syntax tree with the user's column names in place of placeholders."""
         source = code if isinstance(code, str) else ast.unparse(code)
-        return _shortened(re.sub(r"\b_(\d+)\b", lambda match: self.words[int(match[1])], source))
+        return _shorten(re.sub(r"\b_(\d+)\b", lambda match: self.words[int(match[1])], source))
 
     def error(self, rule: str, got: str, advice: str) -> EquationError:
+        """Return the error for a broken rule, with the equation's text, what it has instead, and advice."""
         return EquationError(
-            f"Equation {_shortened(self.text)!r} must {rule}, but got {_shortened(got, most=500)}. {advice}"
+            f"Equation {_shorten(self.text)!r} must {rule}, but got {_shorten(got, most=500)}. {advice}"
         )
 
 
 def _addends(node: ast.expr) -> Iterator[tuple[ast.expr, float]]:
-    """Terms of a sum with their signs, by iteration: a sum may have more terms than the stack has frames."""
+    """Iterate over the terms of a sum with their signs; not by recursion, since a sum may have thousands of terms."""
     stack = [(node, 1.0)]
     while stack:
         node, sign = stack.pop()
@@ -255,7 +278,7 @@ def _addends(node: ast.expr) -> Iterator[tuple[ast.expr, float]]:
 
 
 def _total(terms: list[float]) -> float:
-    """Sum of terms; exactly zero where they cancel to rounding, as 0.1 + 0.2 - 0.3 does."""
+    """Sum the terms; exactly zero where they cancel to rounding, as 0.1 + 0.2 - 0.3 does."""
     try:
         total, size = math.fsum(terms), math.fsum(map(abs, terms))
     except (OverflowError, ValueError):
@@ -264,21 +287,22 @@ def _total(terms: list[float]) -> float:
 
 
 @lru_cache(maxsize=16)
-def _lookup(columns: tuple[str, ...]) -> tuple[dict[str, list[str]], ...]:
-    """Columns by exact name, by normalised name, by normalised name without unit."""
-    levels: tuple[dict[str, list[str]], ...] = ({}, {}, {})
+def _index_columns(columns: tuple[str, ...]) -> tuple[dict[str, list[str]], ...]:
+    """Index columns by exact name, by normalised name, and by normalised name without unit."""
+    indices: tuple[dict[str, list[str]], ...] = ({}, {}, {})
     for column in dict.fromkeys(columns):
-        for level, key in zip(levels, (column, _folded(column), _folded(column_symbol(column))), strict=True):
-            level.setdefault(key, []).append(column)
-    return levels
+        keys = (column, _normalise(column), _normalise(column_symbol(column)))
+        for index, key in zip(indices, keys, strict=True):
+            index.setdefault(key, []).append(column)
+    return indices
 
 
-def _folded(name: str) -> str:
-    """NFKC form of a name, so that both micro signs are one; superscripts stay, because x² is not x2."""
+def _normalise(name: str) -> str:
+    """Return the NFKC form of a name, so that both micro signs are one; superscripts stay, because x² is not x2."""
     if name.isascii():
         return name.strip()
-    kept = (c if "<super>" in unicodedata.decomposition(c) else unicodedata.normalize("NFKC", c) for c in name)
-    return unicodedata.normalize("NFC", "".join(kept)).strip()
+    characters = (c if "<super>" in unicodedata.decomposition(c) else unicodedata.normalize("NFKC", c) for c in name)
+    return unicodedata.normalize("NFC", "".join(characters)).strip()
 
 
 def _sum_text(coefficients: Mapping[str, float], constant: float) -> str:
@@ -298,5 +322,5 @@ def _number_text(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def _shortened(text: str, most: int = 300) -> str:
+def _shorten(text: str, most: int = 300) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ from equipoise.balances.coefficients import (
     FloatArray,
     Names,
     Numbers,
+    check_rows,
     read_equations,
-    rows_of,
 )
 from equipoise.balances.names import did_you_mean, quoted_list
-from equipoise.balances.soundness import check
+from equipoise.balances.soundness import check_balances
 
 __all__ = ["ConstraintError", "LinearConstraint", "connected_rows"]
 
@@ -45,6 +45,7 @@ class LinearConstraint:
         known: Names of columns that enter balances but not the network.
         units: One unit or None per balance. When left out, the unit on which all columns with coefficient ±1 that
             carry one (`"Voltage [V]"`) agree.
+        equations: One text per balance, for people to read; written from the coefficients when left out.
     Raises: ConstraintError, if a coefficient is not finite, a balance involves no output, names clash, or balances
         are dependent or contradictory. Dependence does not depend on the units of columns and balances.
     Example:
@@ -74,43 +75,46 @@ class LinearConstraint:
         outputs: Names | None = None,
         known: Names = (),
         units: Names | None = None,
+        equations: Names | None = None,
     ):
-        given = Coefficients.given(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
-        check(given)
-        texts = tuple(map(given.text, range(len(given.names))))
-        vars(self).update(vars(given), units=_units(given, units), equations=texts)
-        self.__setstate__(vars(self))
+        balances = Coefficients.from_arrays(B, A, b, names=names, inputs=inputs, outputs=outputs, known=known)
+        check_balances(balances)
+        self._initialise(balances, _units(balances, units), _equations(balances, equations))
 
     @classmethod
     def from_equations(
         cls, equations: str | Names | Mapping[str, Any], *, inputs: Names = (), outputs: Names, known: Names = ()
     ) -> LinearConstraint:
-        """Read balances from text (see `parse_equation`).
+        """Read balances from text.
+
+        Both sides of an equation may use `+ - * /`, parentheses, numbers and column names. Backticks quote unusual
+        names. A name may leave out its unit as long as it fits only one column.
 
         Args:
             equations: One text, a list of texts, each its own name, or a mapping of names to texts.
             inputs: Names of the network's inputs.
             outputs: Names of the outputs.
             known: Names of columns that enter balances but not the network.
+        Returns: The constraint, with the texts as its `equations`.
+        Raises: EquationError, if a text is not a linear equation over these columns; ConstraintError, if the balances
+            are not usable as a constraint.
         Example:
             >>> balances = LinearConstraint.from_equations({"mass": "feed + 1 = top + bottom"}, inputs=["feed"],
             ...                                            outputs=["top", "bottom"])
             >>> balances.A, balances.B, balances.b
             (array([[1.]]), array([[-1., -1.]]), array([-1.]))
         """
-        read, texts = read_equations(equations, inputs=inputs, outputs=outputs, known=known)
-        constraint = cls(**vars(read))
-        vars(constraint).update(equations=texts)
-        return constraint
+        balances, texts = read_equations(equations, inputs=inputs, outputs=outputs, known=known)
+        return cls(**vars(balances), equations=texts)
 
     @property
     def n_balances(self) -> int:
-        """Number of balances `m`."""
+        """Number of balances, `m`."""
         return len(self.names)
 
     @property
     def n_inputs(self) -> int:
-        """Number of network inputs, without known columns."""
+        """Number of network inputs, `n_x`, without known columns."""
         return len(self.inputs)
 
     @property
@@ -120,68 +124,78 @@ class LinearConstraint:
 
     @property
     def n_columns(self) -> int:
-        """Number of columns of `A`."""
+        """Number of columns of `A`, `n_x + n_known`."""
         return len(self.columns)
 
     @property
     def n_outputs(self) -> int:
-        """Number of outputs `n_y`."""
+        """Number of outputs, `n_y`."""
         return len(self.outputs)
 
     def target(self, X: Numbers) -> FloatArray:
-        """What `B y` should be, `t = b − A x`, shape `(..., m)`.
+        """Compute the value that `B y` must have at inputs x, `t = b − A x`.
 
         Args:
-            X: Inputs, then known columns, shape `(..., n_columns)`. A missing value (NaN) makes only those balances
-                NaN which it enters; the same holds for `residual` and `magnitude`.
+            X: Inputs, then known columns, shape `(..., n_columns)`, in the user's units.
+        Returns: `t` in the balances' units, shape `(..., m)`; NaN in the balances that a missing value (NaN) enters.
+        Raises: ConstraintError, if X has not one number per column.
         Example:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).target([[1.0], [2.0]])
             array([[2.5],
                    [4.5]])
         """
-        return self.b - _combined(self.A, rows_of("X", X, self.columns))
+        return self.b - _combine(self.A, check_rows("X", X, self.columns))
 
     def residual(self, X: Numbers, Y: Numbers) -> FloatArray:
-        """By how much rows of data miss each balance, shape `(..., m)`::
+        """Compute by how much rows of data miss each balance::
 
             z = A x + B y − b        (Z1)
 
         Args:
-            X: Inputs, then known columns, shape `(..., n_columns)`.
+            X: Inputs, then known columns, shape `(..., n_columns)`, in the user's units.
             Y: Outputs, shape `(..., n_outputs)`; leading axes broadcast against those of X.
+        Returns: `z` in the balances' units, shape `(..., m)`; NaN in the balances that a missing value (NaN) enters.
+        Raises: ConstraintError, if X or Y has not one number per column, or both have not the same rows.
         Example:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).residual([1.0], [2.75])
             array([0.25])
         """
-        x, y = self._data(X, Y)
-        return _combined(self.A, x) + _combined(self.B, y) - self.b  # Z1
+        x, y = self._check_data(X, Y)
+        return _combine(self.A, x) + _combine(self.B, y) - self.b  # Z1
 
     def magnitude(self, X: Numbers, Y: Numbers) -> FloatArray:
-        """Size of the terms of each balance, `Σ_j |A_kj x_j| + Σ_j |B_kj y_j| + |b_k|`, shape `(..., m)`.
+        """Compute the size of the terms of each balance, `Σ_j |A_kj x_j| + Σ_j |B_kj y_j| + |b_k|`.
 
-        Rounding errors of `residual` are measured against it.
+        Rounding errors of `residual` are relative to it.
 
+        Args:
+            X: Inputs, then known columns, shape `(..., n_columns)`, in the user's units.
+            Y: Outputs, shape `(..., n_outputs)`; leading axes broadcast against those of X.
+        Returns: The sizes in the balances' units, shape `(..., m)`; NaN in the balances that a missing value enters.
+        Raises: ConstraintError, if X or Y has not one number per column, or both have not the same rows.
         Example:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).magnitude([1.0], [2.75])
             array([5.25])
         """
-        x, y = self._data(X, Y)
-        return _combined(np.abs(self.A), np.abs(x)) + _combined(np.abs(self.B), np.abs(y)) + np.abs(self.b)
+        x, y = self._check_data(X, Y)
+        return _combine(np.abs(self.A), np.abs(x)) + _combine(np.abs(self.B), np.abs(y)) + np.abs(self.b)
 
     def scale(self, output_std: Numbers) -> FloatArray:
-        """Spread of each balance if its outputs varied independently, shape `(m,)`::
+        """Compute the standard deviation that each balance would have if its outputs varied independently::
 
             c_k = sqrt(Σ_j B_kj² s_j²)        (Z2)
 
-        Where all outputs of a balance are constant, `s_j = 1` is taken, so that `c_k > 0`.
+        Where all outputs of a balance are constant, `s_j = 1` is used instead, so that `c_k > 0`.
 
         Args:
             output_std: Standard deviations `s` of the outputs, shape `(n_outputs,)`.
+        Returns: `c` in the balances' units, shape `(m,)`.
+        Raises: ConstraintError, if a standard deviation is negative, not finite or missing.
         Example:
             >>> LinearConstraint([[3, 4, 0], [0, 0, 2]]).scale([1.0, 1.0, 0.0])
             array([5., 2.])
         """
-        s = rows_of("output_std", output_std, self.outputs)
+        s = check_rows("output_std", output_std, self.outputs)
         rule = "output_std must hold one finite standard deviation ≥ 0 per output"
         if s.ndim != 1:
             raise ConstraintError(f"{rule}, but got shape {s.shape}. Give shape ({self.n_outputs},).")
@@ -192,10 +206,12 @@ class LinearConstraint:
         return np.where(c > 0, c, np.hypot.reduce(self.B, axis=1))
 
     def blocks(self, uncertain_inputs: Numbers | None = None) -> tuple[tuple[int, ...], ...]:
-        """Group balances that share an output, directly or through others; groups can be solved one by one.
+        """Group coupled balances: those that share an output, directly or through other balances.
+
+        Groups can be solved one by one.
 
         Args:
-            uncertain_inputs: Mask of shape `(n_columns,)`; a marked column joins its balances like an output does.
+            uncertain_inputs: Mask of shape `(n_columns,)`; a marked column couples its balances as an output does.
         Returns: Row numbers of each group, in order of their first row.
         Example:
             >>> LinearConstraint([[1, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]]).blocks()
@@ -208,8 +224,11 @@ class LinearConstraint:
         return connected_rows(np.hstack([self.B, self.A[:, mask]]) != 0)
 
     def without(self, name: str) -> LinearConstraint:
-        """Return the constraint lacking one balance.
+        """Return the constraint without one of its balances.
 
+        Args:
+            name: Name of the balance to leave out.
+        Raises: ConstraintError, if there is no such balance, or no other one.
         Example:
             >>> LinearConstraint([[1, 1, 0], [0, 1, 1]], names=["left", "right"]).without("left").names
             ('right',)
@@ -218,16 +237,21 @@ class LinearConstraint:
         if self.n_balances == 1:
             rule = f"without() must leave at least one balance, but got {name!r}, the only one"
             raise ConstraintError(f"{rule}. Use None for no constraint.")
-        kept = [k for k in range(self.n_balances) if k != row]
-        state = {field: vars(self)[field][kept] for field in ("A", "B", "b")}
-        state |= {field: tuple(vars(self)[field][k] for k in kept) for field in ("names", "units", "equations")}
-        smaller = object.__new__(LinearConstraint)
-        smaller.__setstate__(vars(self) | state)
+        rows = [k for k in range(self.n_balances) if k != row]
+        names = tuple(self.names[k] for k in rows)
+        A, B, b = self.A[rows], self.B[rows], self.b[rows]
+        balances = Coefficients(A, B, b, names, self.inputs, self.known, self.outputs)
+        smaller = object.__new__(LinearConstraint)  # not checked again: a part of independent rows is independent
+        units, equations = tuple(self.units[k] for k in rows), tuple(self.equations[k] for k in rows)
+        smaller._initialise(balances, units, equations)
         return smaller
 
     def index(self, name: str) -> int:
-        """Row number of a balance.
+        """Return the row number of a balance.
 
+        Args:
+            name: Name of the balance.
+        Raises: ConstraintError, if there is no such balance.
         Example:
             >>> LinearConstraint([[1, 1, 0], [0, 1, 1]], names=["left", "right"]).index("right")
             1
@@ -238,10 +262,8 @@ class LinearConstraint:
         return self.names.index(name)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        # Pickling and copying lose the read-only flag.
-        for array in (self.A, self.B, self.b):
-            array.setflags(write=False)
+        balances = Coefficients(**{field.name: state[field.name] for field in fields(Coefficients)})
+        self._initialise(balances, state["units"], state["equations"])
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, LinearConstraint) else NotImplemented
@@ -256,6 +278,13 @@ class LinearConstraint:
         rows += [f"... and {self.n_balances - 20} more"] if self.n_balances > 20 else []
         return "\n  ".join([f"LinearConstraint({head})", *rows])
 
+    def _initialise(self, balances: Coefficients, units: tuple[str | None, ...], equations: tuple[str, ...]) -> None:
+        """Set the fields of a new object once; arrays become read-only, a flag that pickling and copying lose."""
+        for array in (balances.A, balances.B, balances.b):
+            array.setflags(write=False)
+        for name, value in (vars(balances) | {"units": units, "equations": equations}).items():
+            object.__setattr__(self, name, value)
+
     def _key(self) -> tuple:
         numbers = (self.A.tobytes(), self.B.tobytes(), self.b.tobytes())
         return (*numbers, self.names, self.inputs, self.known, self.outputs, self.units)
@@ -265,8 +294,8 @@ class LinearConstraint:
         label = ("" if name == text else repr(name)) + (f" [{unit}]" if unit else "")
         return f"{label}: {text}".removeprefix(": ").lstrip()
 
-    def _data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
-        x, y = rows_of("X", X, self.columns), rows_of("Y", Y, self.outputs)
+    def _check_data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
+        x, y = check_rows("X", X, self.columns), check_rows("Y", Y, self.outputs)
         try:
             np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
         except ValueError:
@@ -279,7 +308,7 @@ def connected_rows(pattern: NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
     """Group rows of a mask that share a marked column, directly or through other rows.
 
     Args:
-        pattern: Mask, shape `(m, n)`.
+        pattern: Mask of the marked columns of each row, shape `(m, n)`.
     Returns: Row numbers of each group, in order of their first row.
     Example:
         >>> connected_rows(np.array([[True, False], [False, True], [True, False]]))
@@ -293,15 +322,25 @@ def connected_rows(pattern: NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
 def _units(balances: Coefficients, units: Names | None) -> tuple[str | None, ...]:
     if units is None:
         return tuple(map(balances.unit, range(len(balances.names))))
-    given = (units,) if isinstance(units, str) else tuple(units)
-    if len(given) != len(balances.names) or not all(isinstance(unit, str | None) for unit in given):
+    each = (units,) if isinstance(units, str) else tuple(units)
+    if len(each) != len(balances.names) or not all(isinstance(unit, str | None) for unit in each):
         rule = f"units must hold one text or None for each of {quoted_list(balances.names)}"
         raise ConstraintError(f"{rule}, but got {units!r}. Leave units out to read them from column names.")
-    return given
+    return each
 
 
-def _combined(coefficients: FloatArray, values: FloatArray) -> FloatArray:
-    """Linear combinations `M z` of the last axis; a z_j that is not finite spoils only the rows it enters."""
+def _equations(balances: Coefficients, equations: Names | None) -> tuple[str, ...]:
+    if equations is None:
+        return tuple(map(balances.text, range(len(balances.names))))
+    each = (equations,) if isinstance(equations, str) else tuple(equations)
+    if len(each) != len(balances.names) or not all(isinstance(text, str) for text in each):
+        rule = f"equations must hold one text for each of {quoted_list(balances.names)}"
+        raise ConstraintError(f"{rule}, but got {equations!r}. Leave equations out to write them from coefficients.")
+    return each
+
+
+def _combine(coefficients: FloatArray, values: FloatArray) -> FloatArray:
+    """Compute linear combinations `M z` of the last axis; NaN where a `z_j` with `M_kj ≠ 0` is not finite."""
     missing = ~np.isfinite(values)
     if not missing.any():
         return values @ coefficients.T

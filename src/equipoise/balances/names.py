@@ -1,4 +1,4 @@
-"""Names of columns: their units, and how messages quote and suggest them."""
+"""Names of columns: their symbols and units, lists of names in messages, and suggestions for misspelt names."""
 
 import difflib
 import re
@@ -30,8 +30,11 @@ def column_symbol(name: str) -> str:
 
 
 def quoted_list(names: Iterable[str], most: int = 12) -> str:
-    """Quote names for a message, at most `most` of them.
+    """Join quoted names for a message.
 
+    Args:
+        names: The names.
+        most: Names beyond this number are counted instead.
     Example:
         >>> quoted_list(["a", "b", "c"])
         "'a', 'b' and 'c'"
@@ -45,8 +48,11 @@ def quoted_list(names: Iterable[str], most: int = 12) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Suggest the known names closest to a misspelt one; units and case do not count.
+    """Suggest the known names closest to a misspelt one, in a sentence; units and case do not count.
 
+    Args:
+        name: The misspelt name.
+        known: All known names; listed where none of them is close.
     Example:
         >>> did_you_mean("voltag", ["Voltage [V]", "Current [A]"])
         "Did you mean 'Voltage [V]'?"
@@ -57,5 +63,5 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     for full in known:
         spellings.setdefault(column_symbol(full).casefold(), []).append(full)
     close = difflib.get_close_matches(column_symbol(name[:200]).casefold(), spellings, n=3)
-    found = dict.fromkeys(full for symbol in close for full in spellings[symbol])
-    return f"Did you mean {' or '.join(map(repr, found))}?" if found else f"Known: {quoted_list(known)}."
+    suggestions = dict.fromkeys(full for symbol in close for full in spellings[symbol])
+    return f"Did you mean {' or '.join(map(repr, suggestions))}?" if suggestions else f"Known: {quoted_list(known)}."

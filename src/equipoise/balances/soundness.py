@@ -1,18 +1,18 @@
-"""Whether balances are usable: parts that fit together, finite coefficients, outputs in every row, no row too many."""
+"""Checks of balances: shapes that agree, unique names, finite coefficients, outputs in every row, independent rows."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from equipoise.balances.coefficients import Coefficients, ConstraintError, FloatArray, check_unique_columns
-from equipoise.balances.dependence import find_dependence, leftover
+from equipoise.balances.coefficients import Coefficients, ConstraintError, check_unique_columns
+from equipoise.balances.dependence import Dependence, combine, find_dependence
 from equipoise.balances.names import quoted_list
 
 
-def check(balances: Coefficients) -> None:
-    """Raise unless the parts fit together and the balances are usable.
+def check_balances(balances: Coefficients) -> None:
+    """Raise an error that names what is wrong, unless the balances are usable as a constraint.
 
-    Raises: ConstraintError, if a shape does not fit, a name is there twice, a coefficient is not finite, a balance
+    Raises: ConstraintError, if shapes do not agree, a name occurs twice, a coefficient is not finite, a balance
         involves no output, or balances are dependent or contradictory.
     """
     check_unique_columns(balances.inputs, balances.known, balances.outputs)
@@ -21,9 +21,8 @@ def check(balances: Coefficients) -> None:
         if balances.names.index(name) < k:
             raise ConstraintError(f"Names of balances must be unique, but got {name!r} twice. Rename or drop one.")
         _check_row(balances, k)
-    found = find_dependence(balances.B)
-    if found is not None:
-        raise ConstraintError(_dependence_message(balances, found.weights, found.rank))
+    if (dependence := find_dependence(balances.B)) is not None:
+        raise ConstraintError(_dependence_message(balances, dependence))
 
 
 def _check_shapes(balances: Coefficients) -> None:
@@ -50,23 +49,24 @@ def _check_row(balances: Coefficients, row: int) -> None:
         raise ConstraintError(f"Balance {name!r} must involve an output, but got {got}. Check its signs, or drop it.")
 
 
-def _dependence_message(balances: Coefficients, weights: FloatArray, rank: int) -> str:
-    """Say what `λᵀ B = 0` means, from what `λᵀ A` and `λᵀ b` leave over."""
-    ranks = f"(rank {rank} of {len(balances.names)} rows)"
+def _dependence_message(balances: Coefficients, dependence: Dependence) -> str:
+    """Explain a dependence `λᵀ B = 0`: a relation among inputs (`λᵀ A ≠ 0`), a contradiction (`λᵀ b ≠ 0`), or none."""
+    weights = dependence.weights
+    ranks = f"(rank {dependence.rank} of {len(balances.names)} rows)"
     if not weights.any():  # too few outputs, and rounding hides the combination
         return f"Balances {quoted_list(balances.names)} are linearly dependent {ranks}. Drop one of them."
     weights = weights / weights[np.flatnonzero(weights)[0]]
     involved = [name for name, weight in zip(balances.names, weights, strict=True) if weight]
-    left = [name for name, a in zip(balances.columns, leftover(weights, balances.A), strict=True) if a]
-    gap = leftover(weights, balances.b)
+    inputs = [name for name, a in zip(balances.columns, combine(weights, balances.A), strict=True) if a]
+    contradiction = combine(weights, balances.b)
     choice = f"one of: {', '.join(map(repr, involved))}"
     advice = f"Drop {choice}"
-    if left:
-        what = f"together fix a relation among inputs only, {quoted_list(left)}, and leave no output"
+    if inputs:
+        problem = f"together fix a relation among inputs only, {quoted_list(inputs)}, and leave no output"
         advice = f"Drop {choice}, or make one of these inputs an output"
-    elif gap:
-        what = f"contradict each other by {abs(gap):.6g} in the unit of {involved[0]!r}"
+    elif contradiction:
+        problem = f"contradict each other by {abs(contradiction):.6g} in the unit of {involved[0]!r}"
         advice = f"Correct or drop {choice}"
     else:
-        what = "are duplicates, equal up to a factor" if len(involved) == 2 else "are linearly dependent"
-    return f"Balances {quoted_list(involved)} {what} {ranks}. {advice}."
+        problem = "are duplicates, equal up to a factor" if len(involved) == 2 else "are linearly dependent"
+    return f"Balances {quoted_list(involved)} {problem} {ranks}. {advice}."

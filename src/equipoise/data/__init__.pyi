@@ -1,22 +1,31 @@
 from . import frames as frames
-from .files import place_of as place_of, write_atomically as write_atomically
-from .frames import InKind as InKind, bound_of as bound_of, is_absurd as is_absurd
+from .atomic_writing import write_atomically as write_atomically, write_target as write_target
+from .frames import FrameBuilder as FrameBuilder, bound_of as bound_of, is_absurd as is_absurd
 from .holdout import (
     MOST_STREAMED as MOST_STREAMED,
     check_measured as check_measured,
-    given_split as given_split,
     random_split as random_split,
+    split_at as split_at,
 )
-from .intake import (
+from .preparation import (
+    TrainingData as TrainingData,
+    obeyed_to_rounding as obeyed_to_rounding,
+    resolve_sensor_std as resolve_sensor_std,
+    tolerance_by_balance as tolerance_by_balance,
+)
+from .rows import AnyRows as AnyRows, Rows as Rows, mean_sensor_var as mean_sensor_var
+from .scaling import Standardizer as Standardizer
+from .sensors import parse_sensor_std as parse_sensor_std
+from .table_checks import (
     LEAST_MEASURED as LEAST_MEASURED,
     InputRangeError as InputRangeError,
+    check_inputs as check_inputs,
+    check_outputs as check_outputs,
     check_range as check_range,
-    fitting_constraint as fitting_constraint,
-    inputs_of as inputs_of,
+    match_constraint as match_constraint,
     output_names as output_names,
-    outputs_of as outputs_of,
 )
-from .passes import (
+from .table_passes import (
     PIECE as PIECE,
     Array as Array,
     Comoments as Comoments,
@@ -25,12 +34,3 @@ from .passes import (
     is_mapped as is_mapped,
     pieces as pieces,
 )
-from .preparation import (
-    Prepared as Prepared,
-    obeyed_to_rounding as obeyed_to_rounding,
-    sensor_std_in_use as sensor_std_in_use,
-    tolerance_of_each as tolerance_of_each,
-)
-from .rows import AnyRows as AnyRows, Rows as Rows, mean_sensor_var as mean_sensor_var
-from .scaling import Standardizer as Standardizer
-from .sensors import sensor_std_of as sensor_std_of

@@ -1,4 +1,4 @@
-"""Tables in, tables out in kind: pandas, polars and others through narwhals; arrays pass through."""
+"""Data frames of pandas, polars and other libraries, read and built through narwhals; arrays stay arrays."""
 
 import difflib
 import math
@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from equipoise.errors import InputError
 
 Array = NDArray[np.float64]
-LARGEST = np.float64(1e100)  # of measurements: squares of larger ones, and sums of those, are soon no numbers any more
+LARGEST = np.float64(1e100)  # largest size of a measurement: sums of squares of larger ones overflow
 
 
 def is_absurd(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where numbers are infinite, or larger in size than anything that was ever measured.
+    """Mark numbers that are infinite, or larger in size than any measurement (1e100).
 
+    Args:
+        values: Numbers, NaN where missing, of any shape.
+    Returns: Mask of the same shape; NaN is not marked.
     Example:
         >>> is_absurd(np.array([1e30, np.nan, -1e300, np.inf]))
         array([False, False,  True,  True])
@@ -27,24 +30,30 @@ def is_absurd(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def bound_of(value: float) -> str:
-    """What a number that `is_absurd` must be instead."""
+    """Return the rule that a number marked by `is_absurd` breaks, for a message: "below 1e+100 in size" or "finite"."""
     return f"below {LARGEST:g} in size" if math.isfinite(value) else "finite"
 
 
 def is_frame(data: Any) -> bool:
-    """Whether `data` is a data frame of any library narwhals knows."""
+    """Tell whether `data` is a data frame of any library that narwhals supports."""
     return isinstance(nw.from_native(data, eager_only=True, pass_through=True), nw.DataFrame)
 
 
 def columns_of(data: Any) -> tuple[str, ...]:
-    """Column names of a frame, empty for an array."""
+    """Return the column names of a frame; none for an array."""
     return tuple(map(str, nw.from_native(data, eager_only=True).columns)) if is_frame(data) else ()
 
 
 def select(data: Any, names: Sequence[str], argument: str) -> Any:
-    """The named columns of a frame, in that order; arrays and unnamed frames are returned as they are.
+    """Select columns of a frame by name, in the order of the names.
 
-    Names that a constraint made up (`x0`, `y0`, …) match columns by position.
+    Args:
+        data: A frame; arrays are returned as they are.
+        names: Names of the columns; without names, all are returned. Names that a constraint generated (`x0`, `y0`, …)
+            match columns by position.
+        argument: Name of the argument that the data come from, for the message.
+    Returns: A frame of the same library, or the array.
+    Raises: InputError, if a column is missing.
     """
     if not is_frame(data) or not names:
         return data
@@ -53,16 +62,19 @@ def select(data: Any, names: Sequence[str], argument: str) -> Any:
     if not missing:
         frame = nw.from_native(data, eager_only=True)
         return frame[:, [present.index(name) for name in names]].to_native()
-    made_up = all(name[:1] in "xy" and name[1:].isdigit() for name in names)
-    if made_up and len(missing) == len(names) == len(present):
+    generated = all(name[:1] in "xy" and name[1:].isdigit() for name in names)
+    if generated and len(missing) == len(names) == len(present):
         return data
     near = {name: difflib.get_close_matches(name, present, n=1) for name in missing}
     listed = ", ".join(repr(name) + (f" (did you mean {near[name][0]!r}?)" if near[name] else "") for name in missing)
     raise InputError(f"{argument} must have every column that the balances name, but got none called {listed}.")
 
 
-def culprit(data: Any) -> str | None:
-    """The first column of a frame that does not hold numbers throughout, with its value and row, in words."""
+def first_non_number(data: Any) -> str | None:
+    """Describe the first value of a frame that is not a finite number: value, column and row, for a message.
+
+    Missing values count as not finite. Returns None for an array, and for a frame of finite numbers.
+    """
     if not is_frame(data):
         return None
     frame = nw.from_native(data, eager_only=True)
@@ -78,27 +90,39 @@ def culprit(data: Any) -> str | None:
 
 
 def first_column(data: Any) -> Any:
-    """The first column of an array or frame, one-dimensional and of the same kind."""
+    """Return the first column of an array or a frame, as a one-dimensional array or a series of the same library."""
     return nw.from_native(data, eager_only=True)[:, 0].to_native() if is_frame(data) else data[:, 0]
 
 
-def in_kind(like: Any, names: Sequence[str], labels: Any = None) -> "InKind":
-    """Gives `(n, k)` arrays the kind of `like`: its library, and its index if it has one.
+def frame_builder(like: Any, names: Sequence[str], labels: Any = None) -> "FrameBuilder":
+    """Make the converter of `(n, k)` arrays into frames of the library of another table.
 
     Args:
-        like: What the inputs came in.
+        like: The table whose library, and index if it has one, the frames get; an array for no conversion.
         names: Names of the k columns.
-        labels: Their labels where a pandas frame had other ones than text.
+        labels: Labels of the columns of a pandas frame, where they are not text.
+    Example:
+        >>> import pandas as pd
+        >>> frame_builder(pd.DataFrame({"x": [1.0]}, index=["noon"]), ["y"])(np.array([[2.0]]))
+                y
+        noon  2.0
     """
     if not is_frame(like):
-        return InKind(None, None, tuple(names), None)
+        return FrameBuilder(None, None, tuple(names), None)
     frame = nw.from_native(like, eager_only=True)
-    return InKind(frame.implementation, nw.maybe_get_index(frame), tuple(names), labels)
+    return FrameBuilder(frame.implementation, nw.maybe_get_index(frame), tuple(names), labels)
 
 
 @dataclass(frozen=True)
-class InKind:
-    """Puts an array into a frame of one library, or leaves it an array."""
+class FrameBuilder:
+    """Converter of arrays into frames of one library.
+
+    Args:
+        library: The library; None leaves arrays as they are.
+        index: Index of the frames, where the library has one.
+        names: Names of the columns.
+        labels: Labels of the columns of a pandas frame, where they are not text.
+    """
 
     library: Any
     index: Any
@@ -109,8 +133,8 @@ class InKind:
         if self.library is None:
             return values
         data = {name: values[:, j] for j, name in enumerate(self.names)}
-        made = nw.from_dict(data, backend=self.library).to_native()
-        if self.index is not None:  # pandas and its kin
-            made.index = self.index
-            made.columns = self.names if self.labels is None else self.labels
-        return made
+        frame = nw.from_dict(data, backend=self.library).to_native()
+        if self.index is not None:  # pandas and libraries with its interface
+            frame.index = self.index
+            frame.columns = self.names if self.labels is None else self.labels
+        return frame

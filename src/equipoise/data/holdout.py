@@ -1,26 +1,27 @@
-"""Rows to train on, and rows held out that decide when to stop."""
+"""The split into rows to train on and held-out rows, which decide when training stops."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.data.intake import LEAST_MEASURED
-from equipoise.data.passes import Array, Positions, Table, pieces
+from equipoise.data.table_checks import LEAST_MEASURED
+from equipoise.data.table_passes import Array, Positions, Table, pieces
 from equipoise.errors import InputError
 
-RARE = 10  # rows: an output that is measured in fewer is not held out
-MOST_STREAMED = 100_000  # rows held out of a table that stays in its file: these are in memory
+RARE = 10  # rows: those with an output that is measured in fewer rows are not held out
+MOST_STREAMED = 100_000  # held-out rows of a table that stays in its file: they are kept in memory
 
 
 def random_split(Y: Table, fraction: float, seed: int, most: int | None = None) -> tuple[Positions, Positions]:
-    """Rows to train on and rows held out; a row that is empty or has a rarely measured output is not held out.
+    """Hold out rows at random; rows without outputs or with a rarely measured one are never held out.
 
     Args:
         Y: Outputs, NaN where not measured, shape `(n, n_y)`.
-        fraction: Share of the rows that may be held out which is.
-        seed: The same seed holds out the same rows.
-        most: Number of rows that are held out at most.
+        fraction: Fraction of the eligible rows to hold out.
+        seed: Seed of the choice.
+        most: Largest number of rows to hold out.
+    Returns: Positions of the rows to train on and of those held out, both ascending.
     Example:
         >>> trained, held_out = random_split(np.ones((20, 1)), 0.1, seed=0)
         >>> len(trained), len(held_out)
@@ -34,11 +35,16 @@ def random_split(Y: Table, fraction: float, seed: int, most: int | None = None) 
     return _others(held_out, len(Y)), held_out
 
 
-def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
-    """Rows to train on and rows held out, of `n` rows, from the positions of the latter.
+def split_at(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
+    """Hold out the rows at given positions.
 
+    Args:
+        held_out: Positions of the rows to hold out; duplicates count once.
+        n: Number of rows.
+    Returns: Positions of the rows to train on and of those held out, both ascending.
+    Raises: InputError, if a position is out of range or too few rows are left to train on.
     Example:
-        >>> given_split([4, 1], 5)
+        >>> split_at([4, 1], 5)
         (array([0, 2, 3]), array([1, 4]))
     """
     chosen = np.unique(np.asarray(held_out))
@@ -53,7 +59,14 @@ def given_split(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
 
 
 def check_measured(Y: Table, outputs: Sequence[str], rows: Positions | None = None) -> None:
-    """Raise unless the rows of Y, shape `(n, n_y)`, that are trained on have something of every output."""
+    """Raise unless every output is measured in at least three of the rows to train on.
+
+    Args:
+        Y: Outputs, NaN where not measured, shape `(n, n_y)`.
+        outputs: Names of the outputs.
+        rows: Positions of the rows to train on, ascending; all if None.
+    Raises: InputError, with the name of the output.
+    """
     for name, n_measured in zip(outputs, _counts(Y, rows), strict=True):
         if n_measured < LEAST_MEASURED:
             raise InputError(
@@ -63,7 +76,7 @@ def check_measured(Y: Table, outputs: Sequence[str], rows: Positions | None = No
 
 
 def _counts(Y: Table, rows: Positions | None = None) -> NDArray[np.int64]:
-    """In how many rows each output is measured, shape `(n_y,)`."""
+    """Count the rows in which each output is measured, shape `(n_y,)`."""
     return np.sum([(~np.isnan(y)).sum(0) for (y,) in pieces(Y, rows=rows)], axis=0)
 
 
@@ -73,7 +86,7 @@ def _may_be_held_out(Y: Array, rare: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _others(chosen: Positions, n: int) -> Positions:
-    """The rest of `n` positions, ascending."""
-    rest = np.ones(n, dtype=bool)
-    rest[chosen] = False
-    return np.flatnonzero(rest)
+    """Return the positions among `n` that were not chosen, ascending."""
+    mask = np.ones(n, dtype=bool)
+    mask[chosen] = False
+    return np.flatnonzero(mask)

@@ -1,4 +1,4 @@
-"""Data made ready to be learned from: what they say of balances and sensors before anything is trained."""
+"""Preparation of a fit: which balances the data obey to rounding, which tolerances and sensors are learned."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,31 +10,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.balances import LinearConstraint
-from equipoise.data.passes import Moments, Positions, Table, pieces
-from equipoise.data.rows import Rows, StreamedRows, standardized
+from equipoise.data.rows import Rows, StreamedRows, standardize
 from equipoise.data.scaling import Standardizer
-from equipoise.data.sensors import sensor_posterior, sensor_std_of
+from equipoise.data.sensors import parse_sensor_std, sensor_posterior
+from equipoise.data.table_passes import Moments, Positions, Table, pieces
 from equipoise.errors import InputError
 from equipoise.gaussian import ConditioningLayer, LogNormalVariance, TolerancePrior, tolerance_posterior
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-ROUNDINGS = 64  # of the outputs, within which the terms of a balance cancel where it is obeyed to rounding
-LEAST_ROUNDING = 1e-9  # relative: what float64 makes of a residual through standardized units
-FLOOR = 4  # roundings: no learned tolerance is smaller
+ROUNDINGS = 64  # machine epsilons, relative to its terms, within which a residual counts as rounding
+LEAST_ROUNDING = 1e-9  # relative rounding of a residual that is computed in standardized units in float64
+FLOOR = 4  # machine epsilons, relative to the terms of a balance: no learned tolerance is smaller
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """Data in the user's units, with what is needed to build a model for them.
+class TrainingData:
+    """The data of a fit in the user's units, and what is needed to build a model for them.
 
     Args:
         X: Inputs, then known columns, shape `(n, n_x + n_known)`.
         Y: Outputs, NaN where not measured, shape `(n, n_y)`.
-        precision: Relative rounding of the outputs as they came.
-        standardizer: Of the rows that are trained on; it holds the balances.
-        obeyed: Which balances all rows obey to rounding, shape `(m,)`.
-        sensor_std: Standard deviations of the sensors, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none.
+        precision: Relative rounding of the outputs in the user's table.
+        standardizer: The standardizer that was fitted to the rows to train on; it has the balances.
+        obeyed: Mask of the balances that all rows obey to rounding, shape `(m,)`.
+        sensor_std: Standard deviations of the sensors, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for noise-free
+            sensors.
     """
 
     X: Table
@@ -46,33 +47,39 @@ class Prepared:
 
     @property
     def relative_rounding(self) -> float:
-        """Part of the terms of a balance that its residual may be by rounding alone."""
+        """Largest residual of a balance that is rounding alone, relative to the size of its terms."""
         return ROUNDINGS * self.precision
 
     @property
     def sensor_std_per_row(self) -> Array | None:
-        """Where they are known for each row, shape `(n, n_y)`."""
+        """Standard deviations of the sensors where they differ per row, shape `(n, n_y)`; else None."""
         return None if self.sensor_std is None or self.sensor_std.ndim == 1 else self.sensor_std
 
     def rows(self, positions: Positions) -> Rows:
-        """Rows in standardized units, in memory."""
+        """Return the rows at these positions in standardized units, in memory."""
         per_row = self.sensor_std_per_row
         X, Y = (np.asarray(table[positions], dtype=np.float64) for table in (self.X, self.Y))
-        return standardized(self.standardizer, X, Y, None if per_row is None else per_row[positions])
+        return standardize(self.standardizer, X, Y, None if per_row is None else per_row[positions])
 
     def streamed(self, positions: Positions, device: torch.device) -> StreamedRows:
-        """The same rows, read when they are needed."""
+        """Return the rows at these positions, to be read and standardized batch by batch."""
         return StreamedRows(self.X, self.Y, self.standardizer, positions, self.sensor_std_per_row, device)
 
     def sensor(self) -> LogNormalVariance | None:
-        """Prior and posterior of sensor variances; None where they are none, or known for each row."""
+        """Make the posterior of the sensor variances; None where sensors are noise-free or known for each row."""
         if self.sensor_std is None or self.sensor_std.ndim == 2:
             return None
         largest = np.array([Moments.over(y for (y,) in pieces(self.Y)).largest])
         return sensor_posterior(self.sensor_std, largest, self.standardizer, self.precision)
 
     def conditioning(self, tolerance: Mapping[str, Any], offset: bool) -> ConditioningLayer | None:
-        """The balances in standardized units with what was said of each, as `tolerance_of_each` has it."""
+        """Make the layer that conditions on the balances, in standardized units.
+
+        Args:
+            tolerance: Setting of each balance, as `tolerance_by_balance` returns it.
+            offset: Whether balances have learned offsets; those that are exact to rounding have none.
+        Returns: The layer; None without balances.
+        """
         s, c = self.standardizer, self.standardizer.constraint
         if c is None:
             return None
@@ -83,25 +90,30 @@ class Prepared:
         return ConditioningLayer(standardized, posterior, offset=~exact & offset)
 
     def rounding(self) -> Tensor | None:
-        """Largest residual of each balance in standardized units that is rounding alone, shape `(m,)`."""
+        """Compute the largest residual of each balance in standardized units that is rounding alone, shape `(m,)`."""
         if self.standardizer.constraint is None:
             return None
         relative = max(LEAST_ROUNDING, self.relative_rounding)
         return torch.as_tensor(self.standardizer.rounding(self.X, self.Y, relative))
 
     def check_exact(self, tolerance: LogNormalVariance) -> None:
-        """Raise if noise-free sensors contradict an exact balance: it would have no likelihood under L2."""
+        """Raise if the data miss an exact balance whose sensors are noise-free: its likelihood L2 would be 0.
+
+        Args:
+            tolerance: Posterior of the balances' tolerances.
+        Raises: InputError, with the balance's name and its largest residual.
+        """
         c = self.standardizer.constraint
         if c is None:
             return
         exact = (tolerance.median() == 0).cpu().numpy()
         std = np.zeros(c.n_outputs) if self.sensor_std is None else self.sensor_std
         noisy = (np.atleast_2d(std) != 0).any(0)
-        bound = exact & ~self.obeyed & ~((c.B != 0) & noisy).any(1)
-        if not bound.any():
+        suspects = exact & ~self.obeyed & ~((c.B != 0) & noisy).any(1)
+        if not suspects.any():
             return
-        worst, magnitude = (Moments.over(part[i] for part in closures(c, self.X, self.Y)).largest for i in (0, 1))
-        for k in np.flatnonzero(bound & (worst > max(LEAST_ROUNDING, self.relative_rounding) * magnitude)):
+        worst, magnitude = (Moments.over(part[i] for part in _residuals(c, self.X, self.Y)).largest for i in (0, 1))
+        for k in np.flatnonzero(suspects & (worst > max(LEAST_ROUNDING, self.relative_rounding) * magnitude)):
             raise InputError(
                 f"Balance '{c.names[k]}' is exact (tolerance 0) and its sensors noise-free, but the data miss it "
                 f"by up to {worst[k]:.3g} {c.units[k] or ''}. Give its outputs a sensor_std "
@@ -109,14 +121,22 @@ class Prepared:
             )
 
 
-def closures(constraint: LinearConstraint, X: Table, Y: Table) -> Iterator[tuple[Array, Array]]:
-    """Residuals and magnitudes of balances, shapes `(n, m)`, piece by piece of the rows."""
+def _residuals(constraint: LinearConstraint, X: Table, Y: Table) -> Iterator[tuple[Array, Array]]:
+    """Compute residuals and magnitudes of balances piece by piece, shapes `(rows, m)`."""
     return ((constraint.residual(x, y), constraint.magnitude(x, y)) for x, y in pieces(X, Y))
 
 
 def obeyed_to_rounding(constraint: LinearConstraint | None, X: Table, Y: Table, precision: float) -> Mask:
-    """Which balances all rows obey as well as their digits allow, and three rows at least say so; shape `(m,)`.
+    """Mark the balances that the data obey to rounding.
 
+    Args:
+        constraint: The balances; None for none.
+        X: Inputs, then known columns, shape `(n, n_x + n_known)`.
+        Y: Outputs, NaN where not measured, shape `(n, n_y)`.
+        precision: Relative rounding of the outputs.
+    Returns:
+        Mask, shape `(m,)`: at least three rows have all outputs of the balance, and none misses it by more than 64
+        roundings of its terms.
     Example:
         >>> balances = LinearConstraint([[1, 1, -1], [1, -1, 0]])
         >>> Y = np.array([[0.1, 0.2, 0.1 + 0.2], [0.3, 0.4, 0.7], [0.5, 0.5, 1.0]])
@@ -125,52 +145,70 @@ def obeyed_to_rounding(constraint: LinearConstraint | None, X: Table, Y: Table, 
     """
     if constraint is None:
         return np.zeros(0, dtype=bool)
-    misses, n_seen = np.zeros((2, constraint.n_balances), dtype=int)
-    for z, magnitude in closures(constraint, X, Y):
-        misses += (np.abs(z) > ROUNDINGS * precision * magnitude).sum(0)
-        n_seen += (~np.isnan(z)).sum(0)
-    return (misses == 0) & (n_seen >= 3)
+    n_missed, n_rows = np.zeros((2, constraint.n_balances), dtype=int)
+    for z, magnitude in _residuals(constraint, X, Y):
+        n_missed += (np.abs(z) > ROUNDINGS * precision * magnitude).sum(0)
+        n_rows += (~np.isnan(z)).sum(0)
+    return (n_missed == 0) & (n_rows >= 3)
 
 
-def tolerance_of_each(said: Any, names: tuple[str, ...], obeyed: Mask) -> dict:
-    """What was said of each balance; those that the data obey to rounding and that were to be learned are exact.
+def tolerance_by_balance(tolerance: Any, names: tuple[str, ...], obeyed: Mask) -> dict:
+    """Resolve the user's setting of tolerances for each balance.
 
-    Example:
-        >>> tolerance_of_each({"heat": 0.1}, ("heat", "mass"), np.array([True, True]))
-        {'heat': 0.1, 'mass': 0.0}
-    """
-    each = dict(said) if isinstance(said, Mapping) else dict.fromkeys(names, said)
-    for name, obeys in zip(names, obeyed, strict=True):
-        if obeys and (each.get(name) is None or isinstance(each[name], TolerancePrior)):
-            each[name] = 0.0
-    return each
-
-
-def sensor_std_in_use(
-    said: Any, outputs: tuple[str, ...], n_rows: int, constraint: LinearConstraint | None, likelihood: str, obeyed: Mask
-) -> Array | None:
-    """Sensor standard deviations in the user's units, NaN where learned: `(n_y,)`, `(n, n_y)`, or None for none.
-
-    Learned are those of outputs that enter balances, none of which the data obey to rounding.
+    Tolerances that were to be learned are 0 where the data obey the balance to rounding.
 
     Args:
-        said: By the user, as `sensor_std_of` takes it.
-        outputs: Names.
-        n_rows: Rows of data.
-        constraint: The balances.
-        likelihood: "joint" or "marginal".
-        obeyed: Which balances the data obey to rounding, shape `(m,)`.
+        tolerance: None (learned), a standard deviation in the balance's unit, a `TolerancePrior`, or a mapping from
+            names of balances to these.
+        names: Names of the balances.
+        obeyed: Mask of the balances that the data obey to rounding, shape `(m,)`.
+    Returns: Settings by name; balances that are not named in a mapping and not obeyed to rounding are left out.
+    Example:
+        >>> tolerance_by_balance({"heat": 0.1}, ("heat", "mass"), np.array([True, True]))
+        {'heat': 0.1, 'mass': 0.0}
     """
-    std, c = sensor_std_of(said, outputs, n_rows), constraint
+    settings = dict(tolerance) if isinstance(tolerance, Mapping) else dict.fromkeys(names, tolerance)
+    for name, is_obeyed in zip(names, obeyed, strict=True):
+        if is_obeyed and (settings.get(name) is None or isinstance(settings[name], TolerancePrior)):
+            settings[name] = 0.0
+    return settings
+
+
+def resolve_sensor_std(
+    sensor_std: Any,
+    outputs: tuple[str, ...],
+    n_rows: int,
+    constraint: LinearConstraint | None,
+    likelihood: str,
+    obeyed: Mask,
+) -> Array | None:
+    """Resolve the user's setting of sensor noise for each output.
+
+    Sensors can be learned for outputs that enter balances, none of which the data obey to rounding, and with the joint
+    likelihood; other sensors that were to be learned are noise-free.
+
+    Args:
+        sensor_std: The setting, as of `parse_sensor_std`.
+        outputs: Names of the outputs.
+        n_rows: Number of rows of the data.
+        constraint: The balances; None for none.
+        likelihood: "joint" or "marginal".
+        obeyed: Mask of the balances that the data obey to rounding, shape `(m,)`.
+    Returns:
+        Standard deviations in the outputs' units, NaN where learned, shape `(n_y,)` or `(n, n_y)`; None where all
+        sensors are noise-free.
+    Raises: InputError, if sensors have noise but the likelihood is marginal.
+    """
+    std, c = parse_sensor_std(sensor_std, outputs, n_rows), constraint
     if c is None or likelihood == "marginal":
         learnable = np.zeros(len(outputs), dtype=bool)
     else:
         learnable = (c.B != 0).any(0) & ~(c.B[obeyed] != 0).any(0)
-    if std.ndim == 1:  # per row they are given, and may be many
+    if std.ndim == 1:  # those per row are never learned
         std = np.where(np.isnan(std) & ~learnable, 0.0, std)
     if likelihood == "marginal" and c is not None and (std > 0).any():
         raise InputError(
             "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "
-            f"truth, but got {said!r}. Use likelihood='joint' to keep sensor noise apart."
+            f"truth, but got {sensor_std!r}. Use likelihood='joint' to keep sensor noise apart."
         )
     return std if (np.isnan(std) | (std > 0)).any() else None

@@ -1,12 +1,12 @@
-"""Rows that stay in their files and become standardized batches when they are asked for.
+"""Rows of data in standardized units: in memory, or read from files batch by batch.
 
-Training needs of its rows no more than their number and some of them at a time, so a table need not be in memory. The
-order of an epoch is a permutation of all rows, as in memory: what is held is 8 bytes a row for it, 8 for the positions
-of the rows that are trained on, and one batch.
+Training needs only the number of its rows and some of them at a time, so a table need not be in memory. The order of an
+epoch is a permutation of all rows, as in memory. Kept in memory are 8 bytes per row for it, 8 bytes per row for the
+positions of the rows to train on, and one batch.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from equipoise.data.passes import PIECE, Array, Positions, Table, pieces, taken
 from equipoise.data.scaling import Standardizer
+from equipoise.data.table_passes import PIECE, Array, Positions, Table, gather, pieces
 
 
 @dataclass(frozen=True)
@@ -25,61 +25,67 @@ class Rows:
     Args:
         x: Network inputs, shape `(n, n_x)`.
         y: Outputs, NaN where not measured, shape `(n, n_y)`.
-        target: `t'`, shape `(n, m)`; None without balances.
-        sensor_var: Sensor variances that differ per row, shape `(n, n_y)`.
+        target: Targets `t'` of the balances (Z3), shape `(n, m)`; None without balances.
+        sensor_var: Sensor variances that differ per row, shape `(n, n_y)`; None if they do not.
+        known_complete: Whether every output is known to be measured, which spares the search for missing ones.
     """
 
     x: Float[Tensor, "n n_x"]
     y: Float[Tensor, "n n_y"]
     target: Float[Tensor, "n m"] | None = None
     sensor_var: Float[Tensor, "n n_y"] | None = None
+    known_complete: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.x)
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every output is measured."""
-        return bool(self.y.isfinite().all())
+        """Whether every output of every row is measured."""
+        return self.known_complete or bool(self.y.isfinite().all())
 
     @property
     def measured(self) -> Bool[Tensor, "n n_y"] | None:
-        """Where outputs are measured; None if all are."""
+        """Mask of the measured outputs, shape `(n, n_y)`; None if all are measured."""
         return None if self.complete else ~self.y.isnan()
 
     @property
     def device(self) -> torch.device:
-        """Where they are."""
+        """Device of torch that holds the rows."""
         return self.x.device
 
     def take(self, index: Tensor | slice) -> "Rows":
-        taken = Rows(*(None if part is None else part[index] for part in self.parts()))  # type: ignore[arg-type]
-        if vars(self).get("complete"):  # nothing to look for in each batch
-            vars(taken)["complete"] = True
-        return taken
+        """Return the rows at these positions, in the order of the positions."""
+        return self._with_each(lambda part: part[index])
 
     def to(self, device: torch.device | str) -> "Rows":
-        return Rows(*(None if part is None else part.to(device) for part in self.parts()))  # type: ignore[arg-type]
+        """Return the rows on a device of torch."""
+        return self._with_each(lambda part: part.to(device))
 
     def pieces(self) -> Iterator["Rows"]:
-        """All rows in their order, at most `PIECE` at a time."""
+        """Iterate over all rows in their order, at most `PIECE` at a time."""
         return (self.take(slice(start, start + PIECE)) for start in range(0, len(self), PIECE))
 
     def parts(self) -> list[Tensor | None]:
-        return [getattr(self, field.name) for field in fields(self)]
+        """Return inputs, outputs, targets and sensor variances; None for those that are absent."""
+        return [self.x, self.y, self.target, self.sensor_var]
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Rows":
+        x, y, target, sensor_var = (None if part is None else change(part) for part in self.parts())
+        return Rows(x, y, target, sensor_var, known_complete=self.complete)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedRows:
-    """Rows with the face of `Rows`, read and standardized batch by batch.
+    """Rows with the interface of `Rows`, read from tables and standardized batch by batch.
 
     Args:
         X: Inputs, then known columns, in the user's units, shape `(N, n_x + n_known)`.
-        Y: Outputs, NaN where not measured, shape `(N, n_y)`.
-        standardizer: To standardized units.
-        positions: Which of the N rows these are, ascending, shape `(n,)`.
-        sensor_std: Standard deviations of the sensors that differ per row, shape `(N, n_y)`.
-        device: Where batches go.
+        Y: Outputs in the user's units, NaN where not measured, shape `(N, n_y)`.
+        standardizer: Translation to standardized units.
+        positions: Positions of these rows among the N, ascending, shape `(n,)`.
+        sensor_std: Standard deviations of the sensors where they differ per row, shape `(N, n_y)`.
+        device: Device of torch on which batches are put.
 
     Example:
         >>> X, Y = np.arange(6.0).reshape(6, 1), np.arange(6.0).reshape(6, 1)
@@ -101,32 +107,31 @@ class StreamedRows:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every output is measured."""
+        """Whether every output of every row is measured."""
         return not any(np.isnan(y).any() for (y,) in pieces(self.Y, rows=self.positions))
 
     def take(self, index: Tensor | slice) -> Rows:
-        """These rows in memory, in standardized units and in the order of `index`."""
+        """Read the rows at these positions among the n, in standardized units and in the order of the positions."""
         chosen = self.positions[index.cpu().numpy() if isinstance(index, Tensor) else index]
-        per_row = None if self.sensor_std is None else taken(self.sensor_std, chosen)
-        rows = standardized(self.standardizer, taken(self.X, chosen), taken(self.Y, chosen), per_row).to(self.device)
-        if self.complete:
-            vars(rows)["complete"] = True
-        return rows
+        per_row = None if self.sensor_std is None else gather(self.sensor_std, chosen)
+        rows = standardize(self.standardizer, gather(self.X, chosen), gather(self.Y, chosen), per_row)
+        return replace(rows, known_complete=self.complete).to(self.device)
 
     def pieces(self) -> Iterator[Rows]:
-        """All rows in their order, at most `PIECE` at a time."""
+        """Iterate over all rows in their order, at most `PIECE` at a time."""
         return (self.take(slice(start, start + PIECE)) for start in range(0, len(self), PIECE))
 
 
 AnyRows = Rows | StreamedRows
 
 
-def standardized(standardizer: Standardizer, X: Array, Y: Array, sensor_std: Array | None = None) -> Rows:
-    """Rows of data in standardized units: inputs in single precision, all else in double.
+def standardize(standardizer: Standardizer, X: Array, Y: Array, sensor_std: Array | None = None) -> Rows:
+    """Translate rows of data to standardized units: inputs in single precision, all else in double.
 
     Args:
-        standardizer: To standardized units.
-        X, Y: Inputs, then known columns, and outputs.
+        standardizer: Translation to standardized units.
+        X: Inputs, then known columns, in the user's units, shape `(n, n_x + n_known)`.
+        Y: Outputs in the user's units, NaN where not measured, shape `(n, n_y)`.
         sensor_std: Standard deviations of the sensors where they differ per row, shape `(n, n_y)`.
     """
     s = standardizer
@@ -139,6 +144,11 @@ def standardized(standardizer: Standardizer, X: Array, Y: Array, sensor_std: Arr
 
 
 def mean_sensor_var(rows: AnyRows) -> Tensor | None:
-    """Mean of the sensor variances that differ per row, shape `(n_y,)`; None if they do not."""
+    """Compute the mean over all rows of sensor variances that differ per row.
+
+    Args:
+        rows: Rows in standardized units.
+    Returns: Mean variances in standardized units, shape `(n_y,)`; None if they do not differ per row.
+    """
     sums = [part.sensor_var.sum(0) for part in rows.pieces() if part.sensor_var is not None]
     return torch.stack(sums).sum(0) / len(rows) if sums else None

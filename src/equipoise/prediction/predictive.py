@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint
-from equipoise.data import frames, sensor_std_of
+from equipoise.data import frames, parse_sensor_std
 from equipoise.errors import InputError
 from equipoise.gaussian import ConditionedGaussian
 from equipoise.network import DRAW_BLOCK, joint
@@ -72,7 +72,7 @@ class Predictive(Mixture):
                     f"None. Pass sensor_std of shape ({len(self.outputs)},) or ({len(self.X)}, {len(self.outputs)})."
                 )
             return dataclasses.replace(self, sensor_var="model")
-        std = sensor_std_of(sensor_std, self.outputs, len(self.X))
+        std = parse_sensor_std(sensor_std, self.outputs, len(self.X))
         if np.isnan(std).any():
             missing = ", ".join(repr(name) for name, value in zip(self.outputs, std, strict=True) if np.isnan(value))
             raise InputError(f"sensor_std must give a number for every output, but it is missing for {missing}.")

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.balances import Lesson, LinearConstraint, Residual, verdict
+from equipoise.balances import LinearConstraint, Residual, ToleranceEvidence, verdict
 from equipoise.data import PIECE, AnyRows, Comoments, Rows, Standardizer, Table, mean_sensor_var, pieces
 from equipoise.gaussian import ConditionedGaussian, GaussianOffset, LogNormalVariance, log_normal_moments
 from equipoise.network import ConstrainedBNN, NetworkGaussian, marginal
@@ -56,7 +56,7 @@ def _residual(found: Comoments, columns: tuple[str, ...], rounding: float) -> Re
 
 
 @torch.no_grad()
-def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 13) -> list[Lesson | None]:
+def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 13) -> list[ToleranceEvidence | None]:
     """For each learned tolerance: what the expected log-likelihood says of it with the weights fixed.
 
     The other tolerances stay at their medians. All values of `ρ` share the same weight draws and rows, so that their
@@ -163,7 +163,7 @@ class _ExpectedLogLikelihood:
         return float(model.likelihood(conditioned, rows.y, w).mean(0).sum())
 
 
-def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int) -> Lesson:
+def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int) -> ToleranceEvidence:
     prior_mean, prior_std = float(q.prior_mean[k]), float(q.prior_std[k])
     loc, std = float(q.loc[k]), float(q.std[k])
 
@@ -181,13 +181,13 @@ def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid
     over_prior = [told[float(rho)] for rho in grid]
     best = max(ll + log_prior(rho) for rho, ll in told.items())
     shortfall = best - told[loc] - log_prior(loc)
-    return Lesson(max(over_prior) - min(over_prior), shortfall / expected.factor)
+    return ToleranceEvidence(max(over_prior) - min(over_prior), shortfall / expected.factor)
 
 
 def tolerance_table(
     model: ConstrainedBNN,
     standardizer: Standardizer,
-    taught: list[Lesson | None],
+    taught: list[ToleranceEvidence | None],
     systematic: list[Residual],
     obeyed_to_rounding: NDArray[np.bool_],
     sensor_var: Array,

@@ -10,7 +10,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint, column_unit, did_you_mean, quoted_list
-from equipoise.data import InKind, frames
+from equipoise.data import FrameBuilder, frames
 from equipoise.errors import EquipoiseError
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Measurements:
     tolerance: Array
     covariance: Array | None
     single: bool
-    in_kind: InKind
+    in_kind: FrameBuilder
     labels: Any
 
     @property
@@ -105,7 +105,7 @@ def measurements(
         tolerance=tolerance,
         covariance=None if V is None else np.asarray(scipy.linalg.block_diag(V, np.diag(np.square(x_std)))),
         single=single,
-        in_kind=frames.in_kind(values, names[:reported]),
+        in_kind=frames.frame_builder(values, names[:reported]),
         labels=_labels(values, len(z)),
     )
 
@@ -167,7 +167,7 @@ def numbers(argument: str, data: Any) -> Array:
     try:
         return np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):
-        got = frames.culprit(data) or reprlib.repr(data)
+        got = frames.first_non_number(data) or reprlib.repr(data)
         raise ReconciliationError(f"{argument} must hold numbers, but got {got}. Correct or remove it.") from None
 
 

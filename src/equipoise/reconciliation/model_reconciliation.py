@@ -65,7 +65,7 @@ def reconcile_with_model(
     if isinstance(least_draws, bool) or not isinstance(least_draws, int | float) or not least_draws >= 0:
         raise ReconciliationError(f"least_draws must be a number ≥ 0, but got {least_draws!r}. Leave it out for 20.")
     table = readings(measured, std, predictive.outputs, len(predictive.X), others=inputs, labels=labels)
-    in_kind = frames.in_kind(measured, predictive.outputs) if frames.is_frame(measured) else predictive.wrap
+    in_kind = frames.frame_builder(measured, predictive.outputs) if frames.is_frame(measured) else predictive.wrap
     predictive = replace(predictive, sensor_var="model", wrap=in_kind)
     check_against(table, predictive)
     updated = _updated(table, predictive, float(least_draws))

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.balances import equilibrated, quoted_list
+from equipoise.balances import equilibrate, quoted_list
 from equipoise.reconciliation.adjustment import Adjuster, Whitening
 from equipoise.reconciliation.measurements import Measurements, ReconciliationError
 from equipoise.reconciliation.observability import CLASSES, Pattern, classify
@@ -78,7 +78,7 @@ class Solution:
     def groups(self) -> tuple[Group, ...]:
         """Rows by measurement pattern, in order of their first row."""
         z, C = self.measurements.values, self.measurements.C
-        scaled, _ = equilibrated(C)
+        scaled, _ = equilibrate(C)
         return tuple(Group(rows, self._adjuster(C, scaled, rows)) for rows in _equal_rows(self._marks(), len(z)))
 
     def pieces(self) -> Iterator[Piece]:

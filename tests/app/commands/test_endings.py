@@ -19,7 +19,7 @@ NO_UNITS = 'data = "cell.csv"\ninputs = ["x"]\noutputs = ["a", "b"]\n[balances]\
 TERMINATED = """
 import os, signal, sys
 from pathlib import Path
-from equipoise.data.files import write_atomically
+from equipoise.data.atomic_writing import write_atomically
 from equipoise.app.commands import main, rows
 
 def half(file):

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from equipoise.app.commands import fit, main
 from equipoise.app.job import Job
 from equipoise.artifact import model_file as artifact
-from equipoise.data.files import WriteError
+from equipoise.data.atomic_writing import WriteError
 from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.loop import _Run
 
@@ -304,7 +304,7 @@ def full_disk(_):
 
 def no_room(path, _):
     """Fail as `write` fails on a full disk."""
-    raise WriteError(path, OSError(errno.ENOSPC, "No space left on device"))
+    raise WriteError(path, "No space left on device")
 
 
 def test_a_full_disk_leaves_nothing_of_a_fit_behind(monkeypatch, refused):

@@ -8,7 +8,7 @@ import pytest
 
 import equipoise as eq
 from equipoise.app.tables import TableError, memory_mapped
-from equipoise.data.passes import is_mapped
+from equipoise.data.table_passes import is_mapped
 
 PLANT = pd.DataFrame(
     {"t": range(7), "name": list("abcdefg"), "x": np.linspace(0, 1, 7), "y": [1, 2, None, 4, 5, 6, 7], "z": 2.5}

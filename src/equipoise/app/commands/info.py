@@ -18,10 +18,10 @@ def run(
     """Show what a model was trained on, with what, and how far its balances can be trusted. Runs nothing."""
     from equipoise.app.commands.evaluate import show_scores
     from equipoise.app.commands.fit import HELD_OUT, scores_in, show_tolerances
-    from equipoise.artifact import model_file as artifact, validated
+    from equipoise.artifact import model_file as artifact, parse_description
 
-    content, raw = artifact.undamaged(model)
-    said = validated(content, model)
+    content, raw = artifact.read_checked(model)
+    said = parse_description(content, model)
     if json:
         as_json(said.model_dump(mode="json"))
         return

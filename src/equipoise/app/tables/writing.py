@@ -23,7 +23,7 @@ from equipoise.app.tables.files import (
     suffixes_of,
 )
 from equipoise.balances import quoted_list
-from equipoise.data import place_of
+from equipoise.data import write_target
 
 
 class TableWriter:
@@ -51,7 +51,7 @@ class TableWriter:
         self.path = Path(path)
         self._sink_type = _ParquetSink if is_parquet(self.path) else _TextSink
         with _writing(self.path):
-            self._target = place_of(self.path)
+            self._target = write_target(self.path)
         self._part = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
         self._columns: tuple[Any, ...] | None = None
         self._open = ExitStack()

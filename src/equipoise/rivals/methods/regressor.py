@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from equipoise.balances import LinearConstraint
-from equipoise.data import Prepared, Rows
+from equipoise.data import Rows, TrainingData
 from equipoise.estimator import LIKELIHOODS, ConstrainedBNNRegressor
 from equipoise.gaussian import TolerancePrior
 from equipoise.network import ConstrainedBNN, derived_seed
@@ -156,7 +156,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
 
     # ------------------------------------------------------------------ building
 
-    def _build(self, data: Prepared) -> ConstrainedBNN:
+    def _build(self, data: TrainingData) -> ConstrainedBNN:
         model = ImposedBNN(super()._build(data), MECHANISMS.get(self._imposition.mechanism or ""))
         self._layer = model.conditioning
         if self._layer is not None and self._imposition.tolerance != "learned":

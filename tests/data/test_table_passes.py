@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from equipoise.data import passes
-from equipoise.data.passes import Comoments, Moments, is_mapped, is_whole, pieces, taken
+from equipoise.data import table_passes
+from equipoise.data.table_passes import Comoments, Moments, gather, is_mapped, is_whole, pieces
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_file_that_was_cut_since_it_was_mapped_is_noticed_before_it_is_read(ma
 
 
 def test_pieces_are_all_rows_in_their_order_and_in_double_precision(monkeypatch):
-    monkeypatch.setattr(passes, "PIECE", 3)
+    monkeypatch.setattr(table_passes, "PIECE", 3)
     x, y = np.arange(14.0).reshape(7, 2), np.arange(7, dtype=np.int32)
     found = list(pieces(x, y))
     assert [len(part) for part, _ in found] == [3, 3, 1]
@@ -72,7 +72,7 @@ def test_rows_are_read_in_the_order_of_the_table_and_given_in_the_order_asked_fo
             read.append(index)
             return np.asarray(self)[index]
 
-    np.testing.assert_array_equal(taken(table.view(Watched), rows), table[rows])
+    np.testing.assert_array_equal(gather(table.view(Watched), rows), table[rows])
     np.testing.assert_array_equal(read, [np.sort(rows)])
 
 

@@ -1,4 +1,4 @@
-"""Tables on their way in: columns by name, numbers only, the shapes that the balances want, nothing out of range."""
+"""Checks of the tables that a user passes: columns by name, finite numbers, shapes that fit the balances, ranges."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,17 +10,23 @@ from sklearn.utils.validation import check_array, validate_data
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames
-from equipoise.data.passes import Table, is_mapped, is_whole, pieces
 from equipoise.data.scaling import Standardizer
+from equipoise.data.table_passes import Table, is_mapped, is_whole, pieces
 from equipoise.errors import EquipoiseError, InputError
 
 Array = NDArray[np.float64]
 LEAST_MEASURED = 3  # rows in which every output must be measured
-FARTHEST = 1e30  # standard deviations from the training data: beyond them single precision overflows
+FARTHEST = 1e30  # standard deviations from the training data beyond which single precision overflows
 
 
 class InputRangeError(EquipoiseError, ValueError):
-    """An input so far out that nothing can be computed with it: its column, its row from 0, and its value."""
+    """An input so far from the training data that arithmetic would overflow.
+
+    Args:
+        column: Name of its column.
+        row: Its row, counted from 0.
+        value: Its value.
+    """
 
     rule = f"must lie within {FARTHEST:g} standard deviations of the training data"
 
@@ -29,15 +35,21 @@ class InputRangeError(EquipoiseError, ValueError):
         super().__init__(f"X {self.rule}, but got {got}. Correct it or drop the row.")
         self.column, self.row, self.value = column, row, value
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.column, self.row, self.value)
 
-def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: bool) -> Table:
-    """Inputs as an array of float64, shape `(n, n_x)`; one to learn from that stays in its file is left as it is.
+
+def check_inputs(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: bool) -> Table:
+    """Check the inputs that a user passes and convert them to an array.
 
     Args:
-        estimator: On which scikit-learn keeps the names and the number of inputs.
-        X: A table.
-        columns: Which to take, in this order; all if there are none, and of an array.
-        reset: Whether this is a new fit, or rows that must have the columns of the last one.
+        estimator: The estimator, on which scikit-learn keeps the names and the number of inputs.
+        X: Array or data frame.
+        columns: Names of the columns to select from a frame, in this order; all if there are none.
+        reset: Whether this is a new fit; else the columns must be those of the last fit.
+    Returns:
+        Inputs as float64, shape `(n, n_x)`. In a new fit, an array that stays in its file is returned as it is.
+    Raises: InputError, with column and row, if a number is missing, infinite or not a number.
     """
     X = frames.select(X, columns, "X")
     if reset and is_mapped(X) and X.ndim == 2 and min(X.shape) > 0 and len(X) >= LEAST_MEASURED:
@@ -48,25 +60,27 @@ def inputs_of(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: b
         least = LEAST_MEASURED if reset else 1
         checked = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
     except (TypeError, ValueError) as error:
-        if (found := frames.culprit(X)) is None:
+        if (culprit := frames.first_non_number(X)) is None:
             raise
-        raise InputError(f"X must hold finite numbers only, but got {found}. Drop it or fill it in.") from error
+        raise InputError(f"X must hold finite numbers only, but got {culprit}. Drop it or fill it in.") from error
     values = np.asarray(checked)
-    if reset:  # later rows are measured against the training data, by `check_range`
+    if reset:  # later rows are compared with the training data, by `check_range`
         _check_sizes("X", values, columns or frames.columns_of(X))
     return values
 
 
-def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
-    """Outputs as an array with as many axes as they came with, and their relative rounding as they came.
-
-    The array is of float64; one that stays in its file is left as it is.
+def check_outputs(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
+    """Check the outputs that a user passes and convert them to an array.
 
     Args:
-        y: A table.
+        y: Array, data frame or series; NaN where not measured.
         columns: Names of its columns, where they are known.
+    Returns:
+        Outputs as float64 with as many axes as `y`, or `y` itself if it stays in its file; and the relative rounding
+        (machine epsilon) of the kind of numbers in `y`.
+    Raises: InputError, with column and row, if a value is infinite or not a number.
     Example:
-        >>> outputs_of(np.array([1, 2], dtype=np.float32))
+        >>> check_outputs(np.array([1, 2], dtype=np.float32))
         (array([1., 2.]), 1.1920928955078125e-07)
     """
     if is_mapped(y) and y.ndim in (1, 2) and min(y.shape) > 0:
@@ -77,9 +91,9 @@ def outputs_of(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
     try:
         values = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        if (found := frames.culprit(y)) is None:
+        if (culprit := frames.first_non_number(y)) is None:
             raise
-        raise InputError(f"y must hold numbers, NaN where not measured, but got {found}.") from error
+        raise InputError(f"y must hold numbers, NaN where not measured, but got {culprit}.") from error
     _check_sizes("y", values.reshape(len(values), -1), columns or output_names(y))
     return values, _rounding_of(Y)
 
@@ -93,8 +107,8 @@ def check_mapped(argument: str, table: Table, columns: Sequence[str], nan_ok: bo
 
     Args:
         argument: "X" or "y".
-        table: Shape `(n, k)`.
-        columns: Names of its columns; made up if there are not k of them.
+        table: The table, shape `(n, k)`.
+        columns: Names of its columns; generated if there are not k of them.
         nan_ok: Whether numbers may be missing.
     """
     if not is_whole(table):
@@ -108,10 +122,12 @@ def check_mapped(argument: str, table: Table, columns: Sequence[str], nan_ok: bo
 
 
 def _check_sizes(argument: str, part: Table, columns: Sequence[str], nan_ok: bool = True, first: int = 0) -> None:
-    """Raise, with column and row, if a number is infinite or absurd, or missing where it must not be.
+    """Raise, with column and row, if a number is infinite, absurdly large, or missing where it must not be.
 
     Args:
-        first: Number of the first row of this part of the table.
+        argument, columns, nan_ok: As of `check_mapped`.
+        part: Some rows of the table, shape `(n, k)`.
+        first: Number of the first of these rows.
     """
     bad = frames.is_absurd(part) if nan_ok else frames.is_absurd(part) | np.isnan(part)
     if bad.any():
@@ -124,20 +140,23 @@ def _check_sizes(argument: str, part: Table, columns: Sequence[str], nan_ok: boo
 
 
 def output_names(y: Any) -> tuple[str, ...]:
-    """Names of the columns of a frame, or of the one column of a series; none of an array."""
+    """Return the column names of a frame, or the one name of a series; none for an array."""
     name = getattr(y, "name", None)
     return frames.columns_of(y) or ((name,) if isinstance(name, str) else ())
 
 
-def fitting_constraint(
+def match_constraint(
     constraint: LinearConstraint | None, X: Table, Y: Table, inputs: Sequence[str] | None
 ) -> LinearConstraint | None:
-    """The constraint with a column of A for every input, checked against the shapes of the data.
+    """Check that a constraint fits the shapes of the data, and give it a column of A for every input.
 
     Args:
-        constraint: One without inputs takes whatever inputs there are.
-        X, Y: Inputs and outputs, shapes `(n, n_x)` and `(n, n_y)`.
-        inputs: Names that came with X.
+        constraint: The balances; those without inputs fit any inputs, with coefficients 0. None for no balances.
+        X: Inputs, then known columns, shape `(n, n_x + n_known)`.
+        Y: Outputs, shape `(n, n_y)`.
+        inputs: Names of the columns of X; None where X was an array.
+    Returns: The constraint with as many inputs and known columns as X has columns; None for no balances.
+    Raises: InputError, if the number of columns of X or Y does not fit.
     """
     c = constraint
     if c is None:
@@ -160,12 +179,13 @@ def fitting_constraint(
 
 
 def check_range(X: Array, standardizer: Standardizer, names: Sequence[str] | None) -> None:
-    """Raise unless inputs are near enough to be computed with, and every term of a balance beside its scale.
+    """Raise if an input is so far from the training data, or a term of a balance so large, that arithmetic overflows.
 
     Args:
-        X: Inputs, then known columns, shape `(n, n_x + n_known)`.
-        standardizer: Of the training data.
-        names: Of the inputs where there are no balances that know them.
+        X: Inputs, then known columns, shape `(n, n_x + n_known)`, in the user's units.
+        standardizer: The standardizer that was fitted to the training data.
+        names: Names of the inputs, where there are no balances that have them; None generates them.
+    Raises: InputRangeError, with column, row and value, beyond 1e30 standard deviations or scales of a balance.
     """
     s, c = standardizer, standardizer.constraint
     with np.errstate(over="ignore"):

@@ -1,10 +1,11 @@
 import errno
 import os
+import pickle
 from pathlib import Path
 
 import pytest
 
-from equipoise.data.files import WriteError, write_atomically
+from equipoise.data.atomic_writing import WriteError, write_atomically
 from equipoise.errors import EquipoiseError
 
 
@@ -40,6 +41,7 @@ def test_a_full_disk_is_told_with_the_files_name_and_the_systems_reason(tmp_path
         write_atomically(tmp_path / "page.html", lambda file: file.write(b"new"))
     assert info.value.strerror == "No space left on device"
     assert isinstance(info.value, EquipoiseError)
+    assert str(pickle.loads(pickle.dumps(info.value))) == str(info.value)  # it may come from another process
     assert files_in(tmp_path) == []
 
 

@@ -1,6 +1,6 @@
-"""Tables that need not fit into memory: read piece by piece, with statistics that are merged from those of pieces.
+"""Passes over tables that need not fit into memory: pieces of rows, and moments merged from those of pieces.
 
-A table in memory goes the same way, as one piece if it is short: nothing is computed in two manners.
+Tables in memory are read in the same way, short ones as a single piece, so that there is one way of computing.
 """
 
 import mmap
@@ -16,11 +16,11 @@ Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
 Table = NDArray[Any]  # numbers of any kind, made float64 when they are read
 PIECE = 16_384  # rows
-CONSTANT = 8 * np.finfo(float).eps  # relative: columns that vary less are constant, but for rounding
+CONSTANT = 8 * np.finfo(float).eps  # relative: a column that varies less is constant to rounding
 
 
 def is_mapped(data: Any) -> bool:
-    """Whether `data` is an array of numbers that stays in its file, or a part of one.
+    """Tell whether `data` is an array of numbers that stays in its file (a memory map), or a view of one.
 
     Example:
         >>> import tempfile
@@ -33,25 +33,26 @@ def is_mapped(data: Any) -> bool:
 
 
 def is_whole(array: Table) -> bool:
-    """Whether the file behind an array is as long as it was when it was mapped: beyond its end, reading is fatal."""
+    """Tell whether the file behind an array is still as long as when it was mapped; reading beyond its end is fatal."""
     root = _root(array)
     file: Any = root.base
     return not (isinstance(root, np.memmap) and isinstance(file, mmap.mmap)) or file.size() >= root.offset + root.nbytes
 
 
 def _root(array: Table) -> Table:
-    """What an array is a view of, in the end."""
+    """Return the array that owns the memory of which an array is a view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def pieces(*tables: Table, rows: Positions | None = None) -> Iterator[tuple[Array, ...]]:
-    """The same rows of several tables in float64, at most `PIECE` at a time.
+    """Read the same rows of several tables as float64, at most `PIECE` at a time.
 
     Args:
-        tables: Of the same length.
-        rows: Positions of the rows to be read, ascending; all if None.
+        tables: Arrays of the same length, in memory or in files.
+        rows: Positions of the rows to read, ascending; all if None.
+    Returns: Iterator over the pieces, each a tuple with one array per table.
     Example:
         >>> [(x.shape, y.dtype.name) for x, y in pieces(np.ones((20_000, 3)), np.ones(20_000, dtype=np.float32))]
         [((16384, 3), 'float64'), ((3616, 3), 'float64')]
@@ -61,28 +62,28 @@ def pieces(*tables: Table, rows: Positions | None = None) -> Iterator[tuple[Arra
         yield tuple(np.asarray(table[part if rows is None else rows[part]], dtype=np.float64) for table in tables)
 
 
-def taken(table: Table, rows: Positions) -> Array:
-    """The rows at these positions in float64, in the order of the positions but read in that of the table.
+def gather(table: Table, rows: Positions) -> Array:
+    """Read the rows at these positions as float64, in the order of the table, and return them in that of `rows`.
 
     Example:
-        >>> taken(np.array([[1], [2], [3]]), np.array([2, 0]))
+        >>> gather(np.array([[1], [2], [3]]), np.array([2, 0]))
         array([[3.],
                [1.]])
     """
     order = np.argsort(rows)
-    found = np.empty((len(rows), *table.shape[1:]))
-    found[order] = table[rows[order]]
-    return found
+    values = np.empty((len(rows), *table.shape[1:]))
+    values[order] = table[rows[order]]
+    return values
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the columns of a table, over what was measured: NaN is left out.
+    """Means, variances and ranges of the columns of a table over their measured values; NaN is left out.
 
     Args:
-        count: Measured values of each column, shape `(k,)`, as are the others.
-        mean, var: Mean, and mean square about it; 0 where nothing is measured.
-        lowest, highest: Of all values; ∞ and −∞ where nothing is measured.
+        count: Number of measured values of each column, shape `(k,)`, as are the others.
+        mean, var: Mean and mean square deviation from it; 0 where nothing is measured.
+        lowest, highest: Range of the values; ∞ and −∞ where nothing is measured.
     """
 
     count: NDArray[np.int64]
@@ -93,27 +94,27 @@ class Moments:
 
     @staticmethod
     def over(parts: Iterable[Array]) -> "Moments":
-        """Of a table, shape `(n, k)`, from its pieces.
+        """Compute the moments of a table, shape `(n, k)`, from its pieces.
 
         Example:
             >>> Moments.over([np.array([[1.0], [2.0]]), np.array([[6.0], [np.nan]])]).mean
             array([3.])
         """
-        return reduce(Moments._merged, map(Moments._of, parts))
+        return reduce(Moments._merge, map(Moments._compute, parts))
 
     @staticmethod
-    def _of(values: Array) -> "Moments":
-        seen = ~np.isnan(values)
-        count = seen.sum(0)
+    def _compute(values: Array) -> "Moments":
+        measured = ~np.isnan(values)
+        count = measured.sum(0)
         n = np.maximum(count, 1)
-        mean = np.where(seen, values, 0.0).sum(0) / n
-        squares = np.where(seen, values - mean, 0.0) ** 2
-        lowest = np.where(seen, values, np.inf).min(0, initial=np.inf)
-        highest = np.where(seen, values, -np.inf).max(0, initial=-np.inf)
+        mean = np.where(measured, values, 0.0).sum(0) / n
+        squares = np.where(measured, values - mean, 0.0) ** 2
+        lowest = np.where(measured, values, np.inf).min(0, initial=np.inf)
+        highest = np.where(measured, values, -np.inf).max(0, initial=-np.inf)
         return Moments(count, mean, squares.sum(0) / n, lowest, highest)
 
-    def _merged(self, other: "Moments") -> "Moments":
-        """Of both together (Chan, Golub and LeVeque 1979)."""
+    def _merge(self, other: "Moments") -> "Moments":
+        """Return the moments of both tables together (Chan, Golub and LeVeque 1979)."""
         count = self.count + other.count
         share = other.count / np.maximum(count, 1)
         step = other.mean - self.mean
@@ -123,23 +124,23 @@ class Moments:
 
     @property
     def largest(self) -> Array:
-        """Largest absolute value; 0 where nothing is measured."""
+        """Largest absolute values, shape `(k,)`; 0 where nothing is measured."""
         return np.maximum(np.maximum(-self.lowest, self.highest), 0.0)
 
     @property
     def std(self) -> Array:
-        """Standard deviations, 0 where a column is constant to rounding."""
+        """Standard deviations, shape `(k,)`; 0 where a column is constant to rounding."""
         std = np.sqrt(self.var)
         return np.where(std <= CONSTANT * self.largest, 0.0, std)
 
 
 @dataclass(frozen=True)
 class Comoments:
-    """How columns of a table vary together with its first one; no value is missing.
+    """Means, variances, and covariances with the first column, of a table without missing values.
 
     Args:
-        count: Rows.
-        mean, var: Of each column, shape `(k,)`.
+        count: Number of rows.
+        mean, var: Mean and mean square deviation from it of each column, shape `(k,)`.
         cov: Covariance of each column with the first, shape `(k,)`.
     """
 
@@ -150,23 +151,23 @@ class Comoments:
 
     @staticmethod
     def over(parts: Iterable[Array]) -> "Comoments":
-        """Of a table, shape `(n, k)`, from its pieces.
+        """Compute the comoments of a table, shape `(n, k)`, from its pieces.
 
         Example:
-            >>> found = Comoments.over([np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[6.0, 12.0]])])
-            >>> (found.cov / found.var).round(12)
+            >>> comoments = Comoments.over([np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[6.0, 12.0]])])
+            >>> (comoments.cov / comoments.var).round(12)
             array([1. , 0.5])
         """
-        return reduce(Comoments._merged, map(Comoments._of, parts))
+        return reduce(Comoments._merge, map(Comoments._compute, parts))
 
     @staticmethod
-    def _of(values: Array) -> "Comoments":
+    def _compute(values: Array) -> "Comoments":
         n = max(len(values), 1)
         mean = values.sum(0) / n
         centred = values - mean
         return Comoments(len(values), mean, (centred**2).sum(0) / n, centred.T @ centred[:, 0] / n)
 
-    def _merged(self, other: "Comoments") -> "Comoments":
+    def _merge(self, other: "Comoments") -> "Comoments":
         share = other.count / max(self.count + other.count, 1)
         step = other.mean - self.mean
         between = share * (1.0 - share) * step
@@ -179,7 +180,7 @@ class Comoments:
 
     @property
     def correlation(self) -> Array:
-        """Of each column with the first; 0 where one of the two is constant to rounding."""
+        """Correlation of each column with the first, shape `(k,)`; 0 where one of them is constant to rounding."""
         std = np.sqrt(self.var)
         std = np.where(std <= CONSTANT * np.abs(self.mean), np.inf, std)
         return self.cov / std / std[0]

@@ -1,20 +1,29 @@
 """Tables on their way in: what is taken from them, and what is refused by column and row."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
 from equipoise.balances.linear import LinearConstraint
-from equipoise.data.intake import InputRangeError, check_range, fitting_constraint, inputs_of, output_names, outputs_of
 from equipoise.data.scaling import Standardizer
+from equipoise.data.table_checks import (
+    InputRangeError,
+    check_inputs,
+    check_outputs,
+    check_range,
+    match_constraint,
+    output_names,
+)
 from equipoise.estimator import ConstrainedBNNRegressor
 
 SUM = LinearConstraint.from_equations("total = a + b + feed", inputs=["x"], known=["feed"], outputs=["a", "b", "total"])
 
 
 def taken(X, columns=()):
-    return inputs_of(ConstrainedBNNRegressor(), X, columns, reset=True)
+    return check_inputs(ConstrainedBNNRegressor(), X, columns, reset=True)
 
 
 def test_named_columns_are_taken_in_their_order_from_frames_of_any_kind():
@@ -43,7 +52,7 @@ def test_a_number_beyond_all_measure_is_named_in_memory_as_in_a_file(tmp_path):
         with pytest.raises(ValueError, match=rf"X must hold numbers below 1e\+100 in size, but got {got}"):
             taken(table)
         with pytest.raises(ValueError, match=rf"y must hold numbers below 1e\+100 in size, but got {got}"):
-            outputs_of(table)
+            check_outputs(table)
 
 
 def test_one_row_can_be_predicted_for_and_three_learned_from(tmp_path):
@@ -51,30 +60,30 @@ def test_one_row_can_be_predicted_for_and_three_learned_from(tmp_path):
     np.save(tmp_path / "two.npy", np.ones((2, 1)))
     for two in ([[1.0], [2.0]], np.load(tmp_path / "two.npy", mmap_mode="r")):
         with pytest.raises(ValueError, match="minimum of 3 is required"):
-            inputs_of(model, two, (), reset=True)
-    inputs_of(model, [[1.0], [2.0], [3.0]], (), reset=True)
-    assert inputs_of(model, [[1.0]], (), reset=False).shape == (1, 1)
+            check_inputs(model, two, (), reset=True)
+    check_inputs(model, [[1.0], [2.0], [3.0]], (), reset=True)
+    assert check_inputs(model, [[1.0]], (), reset=False).shape == (1, 1)
     with pytest.raises(ValueError, match="X has 2 features"):
-        inputs_of(model, [[1.0, 2.0]], (), reset=False)
+        check_inputs(model, [[1.0, 2.0]], (), reset=False)
 
 
 @pytest.mark.parametrize(
     ("kind", "rounding"), [("float32", 2.0**-23), ("float64", 2.0**-52), ("int64", 2.0**-52), ("float16", 2.0**-10)]
 )
 def test_outputs_keep_the_rounding_they_came_with(kind, rounding):
-    Y, precision = outputs_of(np.array([[1, 2], [3, 4]], dtype=kind))
+    Y, precision = check_outputs(np.array([[1, 2], [3, 4]], dtype=kind))
     assert Y.dtype == np.float64
     assert precision == rounding
 
 
 def test_outputs_that_were_not_measured_stay_open_and_text_is_named():
-    Y, _ = outputs_of(pd.DataFrame({"a": [1.0, np.nan]}))
+    Y, _ = check_outputs(pd.DataFrame({"a": [1.0, np.nan]}))
     np.testing.assert_array_equal(Y, [[1], [np.nan]])
-    assert outputs_of([1.0, 2.0])[0].shape == (2,)
+    assert check_outputs([1.0, 2.0])[0].shape == (2,)
     with pytest.raises(
         ValueError, match="y must hold numbers, NaN where not measured, but got 'No' in column 'a', row"
     ):
-        outputs_of(pd.DataFrame({"a": [1.0, "No"]}))
+        check_outputs(pd.DataFrame({"a": [1.0, "No"]}))
 
 
 def test_names_are_those_of_columns_or_of_a_series():
@@ -87,22 +96,22 @@ def test_a_constraint_without_inputs_takes_those_of_the_data():
     balance = LinearConstraint([[1.0, -1.0]], names=["same"], units=["V"])
     X, Y = np.ones((4, 2)), np.ones((4, 2))
     for inputs, expected in ((None, ("x0", "x1")), (("u", "v"), ("u", "v"))):
-        fitting = fitting_constraint(balance, X, Y, inputs)
+        fitting = match_constraint(balance, X, Y, inputs)
         assert fitting is not None
         assert fitting.inputs == expected
         assert (fitting.names, fitting.units, fitting.known) == (("same",), ("V",), ())
         np.testing.assert_array_equal(fitting.target(X), np.zeros((4, 1)))
-    assert fitting_constraint(SUM, X, np.ones((4, 3)), None) is SUM
-    assert fitting_constraint(None, X, Y, None) is None
+    assert match_constraint(SUM, X, np.ones((4, 3)), None) is SUM
+    assert match_constraint(None, X, Y, None) is None
 
 
 def test_data_of_other_shapes_than_the_balances_are_refused_with_their_names():
     with pytest.raises(ValueError, match=r"one column per output of the balances \('a', 'b', 'total'\), but got 2"):
-        fitting_constraint(SUM, np.ones((4, 2)), np.ones((4, 2)), None)
+        match_constraint(SUM, np.ones((4, 2)), np.ones((4, 2)), None)
     with pytest.raises(
         ValueError, match=r"each input and known column of the balances \('x', 'feed'\).* got 3 columns"
     ):
-        fitting_constraint(SUM, np.ones((4, 3)), np.ones((4, 3)), None)
+        match_constraint(SUM, np.ones((4, 3)), np.ones((4, 3)), None)
 
 
 @pytest.mark.parametrize(("names", "column"), [(("speed", "load"), "load"), (None, "x1")])
@@ -126,3 +135,9 @@ def test_a_known_column_may_not_outgrow_its_balance_either():
     with pytest.raises(InputRangeError) as caught:
         check_range(X, standardizer, None)
     assert (caught.value.column, caught.value.row, caught.value.value) == ("feed", 7, 1e32)
+
+
+def test_an_error_comes_out_of_another_process_as_it_went_in():
+    error = InputRangeError("x", 3, 1e40)
+    twin = pickle.loads(pickle.dumps(error))
+    assert (type(twin), str(twin), twin.column, twin.row, twin.value) == (InputRangeError, str(error), "x", 3, 1e40)

@@ -1,6 +1,6 @@
-"""Writes `format_1.safetensors` and `format_1.json`, a model file and what it predicts.
+"""Writes `format_N.safetensors` and `format_N.json`, a model file of the present format N and what it predicts.
 
-Run when format 1 was new, and not again: what this version wrote must open in all later ones.
+Run by hand when format N is new, and not again: what was written then must open in all later versions.
 """
 
 import json
@@ -11,6 +11,7 @@ import pandas as pd
 
 import equipoise as eq
 from equipoise.artifact import model_file as artifact
+from equipoise.artifact.header import FORMAT_VERSION
 
 HERE = Path(__file__).parent
 JOB = '# a distillation column\ndata = "column.csv"\n'
@@ -45,21 +46,21 @@ def model() -> eq.ConstrainedBNNRegressor:
         hidden=(8, 6),
         activation="tanh",
         n_draws=40,
-        training=eq.TrainingPlan(max_epochs=60, batch_size=32),
+        training=eq.TrainingPlan(max_epochs=20, batch_size=32),
         random_state=3,
     )
     return regressor.fit(X, Y)
 
 
 def main() -> None:
-    fitted, X = model(), table(6, seed=2)[0]
-    artifact.save(fitted, HERE / "format_1.safetensors", job=JOB, notes={"data": "column.csv", "rows": 160})
+    fitted, X, name = model(), table(6, seed=2)[0], f"format_{FORMAT_VERSION}"
+    artifact.save(fitted, HERE / f"{name}.safetensors", job=JOB, notes={"data": "column.csv", "rows": 160})
     p = fitted.predict_distribution(X)
     lower, upper = p.interval(0.9)
     predictions = {"mean": p.mean, "std": p.std, "lower": lower, "upper": upper, "measured std": p.measured().std}
     content = {"X": X.to_numpy().tolist()} | {name: values.to_numpy().tolist() for name, values in predictions.items()}
     content |= {"sample": p.sample(3).tolist(), "log_prob": p.measured().log_prob(p.mean).tolist()}
-    (HERE / "format_1.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (HERE / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+"""Parameters of an estimator as the `Configuration` in a header, and back."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from equipoise.artifact.header import ByName, Configuration, Prior, Setting
+
+if TYPE_CHECKING:
+    from equipoise.estimator import ConstrainedBNNRegressor
+    from equipoise.training import TrainingPlan
+
+
+def describe_configuration(model: ConstrainedBNNRegressor) -> Configuration:
+    """Describe the parameters of an estimator, without its balances and without what is not kept in a file."""
+    is_seeded = isinstance(model.random_state, numbers.Integral)
+    parameters: dict[str, Any] = {name: getattr(model, name) for name in Configuration.model_fields}
+    parameters |= {
+        "sensor_std": _describe_setting(model.sensor_std),
+        "tolerance": _describe_setting(model.tolerance),
+        "offset": bool(model.offset),
+        "hidden": tuple(map(int, model.hidden)),
+        "training": None if model.training is None else asdict(model.training),
+        "random_state": int(model.random_state) if is_seeded else None,
+    }
+    return Configuration(**parameters)
+
+
+def parse_configuration(configuration: Configuration) -> dict[str, Any]:
+    """Return the estimator's parameters, by name, from their description."""
+    parameters = {name: getattr(configuration, name) for name in Configuration.model_fields}
+    parameters["sensor_std"] = _parse_setting(configuration.sensor_std)
+    parameters["tolerance"] = _parse_setting(configuration.tolerance)
+    if configuration.training is not None:
+        parameters["training"] = parse_plan(configuration.training)
+    return parameters
+
+
+def parse_plan(content: Mapping[str, Any]) -> TrainingPlan:
+    """Return the training plan with the fields in `content`; unknown fields are left out.
+
+    Older files have no `temperature`: it was 1.
+    """
+    from equipoise.training import TrainingPlan
+
+    names = {field.name for field in fields(TrainingPlan)}
+    values: dict[str, Any] = {"temperature": 1.0} | dict(content)
+    return TrainingPlan(**{name: value for name, value in values.items() if name in names})
+
+
+def _describe_setting(value: Any) -> Setting:
+    """Describe a setting of sensors or tolerances; of standard deviations per row only their shape is kept."""
+    from equipoise.gaussian import TolerancePrior
+
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, TolerancePrior):
+        return Prior(**asdict(value))
+    if hasattr(value, "items") and np.ndim(value) < 2:  # a mapping or a pandas Series
+        return ByName(by_name={name: _describe_setting(entry) for name, entry in value.items()})  # type: ignore[misc]
+    array = np.asarray(value, dtype=float)
+    return tuple(array.tolist()) if array.ndim == 1 else f"given per row, shape {array.shape}"
+
+
+def _parse_setting(setting: Setting) -> Any:
+    """Return the setting of sensors or tolerances from its description."""
+    from equipoise.gaussian import TolerancePrior
+
+    if isinstance(setting, Prior):
+        return TolerancePrior(**setting.model_dump())
+    if isinstance(setting, ByName):
+        return {name: _parse_setting(entry) for name, entry in setting.by_name.items()}
+    return np.array(setting) if isinstance(setting, tuple) else setting

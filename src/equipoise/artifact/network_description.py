@@ -1,0 +1,105 @@
+"""A network as its description in a header, and the network rebuilt from description and tensors.
+
+Tensors alone do not determine a network: the description has its sizes, which balances are exact, and which sensors are
+learned or given. It comes from the fitted network itself, not from the tables that users see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from equipoise.artifact.header import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from equipoise.data import Standardizer
+    from equipoise.gaussian import LogNormalVariance
+    from equipoise.network import ConstrainedBNN
+
+
+def describe_network(model: ConstrainedBNN) -> Network:
+    """Describe a fitted network: what is needed beside its tensors to rebuild it."""
+    from equipoise.estimator import LIKELIHOODS
+
+    network, layer, sensor = model.network, model.conditioning, model.sensor
+    n_inputs, *hidden, n_units = network.sizes
+    offset = None if layer is None else layer.offset
+    tolerances = () if layer is None else _kinds(layer.tolerance, "fixed", "exact")
+    description = {
+        "n_inputs": n_inputs,
+        "n_outputs": network.n_outputs,
+        "hidden": hidden,
+        "activation": network.activation,
+        "sensor_head": n_units == 3 * network.n_outputs,
+        "prior_std": network.posterior.prior_std,
+        "likelihood": next(name for name, function in LIKELIHOODS.items() if function is model.likelihood),
+        "tolerances": tolerances,
+        "offsets": len(tolerances) * [False] if offset is None else offset.learned.tolist(),
+        "sensors": None if sensor is None else _kinds(sensor, "given", "none"),
+    }
+    return Network.model_validate(description)
+
+
+def rebuild_network(network: Network, standardizer: Standardizer, state: dict[str, Tensor]) -> ConstrainedBNN:
+    """Build the network that a header describes and fill it with its tensors.
+
+    Args:
+        network: The description.
+        standardizer: The standardizer of the fit; it has the balances.
+        state: The tensors, by their names in the network's `state_dict`.
+    Returns: The network in evaluation mode, on the CPU.
+    Raises: KeyError, RuntimeError or ValueError, if tensors and description do not agree.
+    """
+    import torch
+
+    from equipoise.balances import LinearConstraint
+    from equipoise.estimator import LIKELIHOODS
+    from equipoise.gaussian import ConditioningLayer
+    from equipoise.network import BayesianMLP, ConstrainedBNN
+
+    mlp = BayesianMLP(
+        network.n_inputs,
+        network.n_outputs,
+        network.hidden,
+        network.activation,
+        sensor_head=network.sensor_head,
+        prior_std=network.prior_std,
+        generator=torch.Generator(),  # the starting weights are replaced
+    )
+    sensor = None if network.sensors is None else _variances(network.sensors)
+    layer = rounding = None
+    if (constraint := standardizer.constraint) is not None:
+        balances = LinearConstraint(standardizer.B, names=constraint.names, outputs=constraint.outputs)
+        layer = ConditioningLayer(balances, _variances(network.tolerances), offset=torch.tensor(network.offsets))
+        rounding = torch.zeros(constraint.n_balances, dtype=torch.float64)
+        _check_learned("balances", network.tolerances, state["conditioning.tolerance.learned"])
+    if network.sensors is not None:
+        _check_learned("sensors", network.sensors, state["sensor.learned"])
+    model = ConstrainedBNN(mlp, layer, LIKELIHOODS[network.likelihood], sensor, rounding)
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def _kinds(variances: LogNormalVariance, positive: str, zero: str) -> tuple[str, ...]:
+    """Return the kind of each variance: "learned", or the given words for a fixed one above 0 and for 0."""
+    entries = zip(variances.learned.tolist(), variances.fixed.tolist(), strict=True)
+    return tuple("learned" if learned else positive if fixed > 0 else zero for learned, fixed in entries)
+
+
+def _variances(kinds: Sequence[str]) -> LogNormalVariance:
+    """Make a posterior of as many variances, whose numbers those of the file will replace."""
+    import torch
+
+    from equipoise.gaussian import LogNormalVariance
+
+    ones = torch.ones(len(kinds), dtype=torch.float64)
+    return LogNormalVariance(ones, ones, ones)
+
+
+def _check_learned(parts: str, kinds: Sequence[str], learned: Tensor) -> None:
+    described = [kind == "learned" for kind in kinds]
+    if described != learned.tolist():
+        raise ValueError(f"learned {parts} are {described} in the header, but {learned.tolist()} in the tensors")
