@@ -25,7 +25,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from equipoise.data import AnyRows, Rows
-from equipoise.gaussian import SCHEME, BatchGenerator
+from equipoise.gaussian import BatchGenerator, random_scheme
 from equipoise.network import ConstrainedBNN, derived_seed, parameters_of
 from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.distributed import ALONE, Group, current
@@ -147,13 +147,16 @@ class _Run:
         self.optimizer.load_state_dict(state["optimizer"])
 
     def fingerprint(self) -> str:
-        """What must be the same for a run to be continued: data, plan, seed, and the model it starts from."""
-        network = self.model.network
-        said = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
-        said = (*said, network.sizes, network.activation, network.posterior.prior_std, SCHEME)
-        digest = hashlib.sha256(repr(said).encode())
-        both = [rows for rows in (self.rows, self.validation) if rows is not None]
-        data = (part for rows in both for piece in rows.pieces() for part in piece.parts())
+        """Return a digest of all that must be the same for a run to be continued.
+
+        That is the rows, the plan, the seed, the model at the start, torch's version, and how random numbers are made.
+        """
+        network, scheme = self.model.network, random_scheme(torch.device(self.rows.device))
+        settings = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
+        settings = (*settings, network.sizes, network.activation, network.posterior.prior_std, scheme)
+        digest = hashlib.sha256(repr(settings).encode())
+        tables = [rows for rows in (self.rows, self.validation) if rows is not None]
+        data = (part for rows in tables for piece in rows.pieces() for part in piece.parts())
         for values in itertools.chain(data, self.model.state_dict().values()):
             digest.update(b"-" if values is None else values.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
