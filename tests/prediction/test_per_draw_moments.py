@@ -200,7 +200,6 @@ def in_fifty_digits(mu, v, r, again, target):
         "shift": (b**2).mean(0),
         "interaction": 2 * (a * b).mean(0),
         "tolerance_share": ((shift - second) ** 2).mean(0) / 2,
-        "mean": mu.mean(0) + shift.mean(0),
     }
 
 

@@ -104,11 +104,11 @@ class LedgerAccumulator:
         self._lost = self._lost + lost
 
     def terms(self) -> dict[str, Float[Tensor, "..."]]:
-        """Arrays `(n, n_y)`, and `(m, n, n_y)` for `lost_without`; and the mixture's `mean`."""
+        """Return arrays `(n, n_y)` by the names of `Ledger`'s fields; `(m, n, n_y)` for `lost_without`."""
         m, touched = self._moments, self._touched
         result = {name: m.mean(name) for name in ("aleatoric", "reduction", "tolerance_share")}
         result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
         result |= {"interaction": 2.0 * m.cov("shift", "mu")}
         result |= {"sensor": torch.zeros_like(result["shift"]) + self._sensor / m.count}
         lost = self._lost / m.count if touched is None else touched.unsqueeze(1) * result["reduction"]
-        return result | {"lost_without": lost, "mean": m.mean("mu") + m.mean("shift")}  # D4, P2
+        return result | {"lost_without": lost}  # D4

@@ -7,7 +7,7 @@
 Draw number d is the same (θ, ρ) for all rows: it depends on (seed, d) alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, NetworkGaussian, PosteriorDraws
 from equipoise.prediction.ledger import LedgerAccumulator
 from equipoise.prediction.per_draw_moments import AnyGaussian, DisjointTerms, account_of, lost_of, moments_of
-from equipoise.prediction.running_moments import DrawBlock
+from equipoise.prediction.running_moments import DrawBlock, RunningMoments
 from equipoise.prediction.weight_draws import Drawn, DrawnNetwork, draws_between
 
 Array = NDArray[np.float64]
@@ -85,35 +85,45 @@ class Mixture:
         return DisjointTerms.of(self.model, self._asks_for_sensors)
 
     def _conditioned(self, rows: slice, closed: DisjointTerms | None) -> Iterator[DrawBlock]:
-        """`MOMENTS` of some draws after the others, sensor noise included where values are measured ones."""
+        """Yield `MOMENTS` of one block of draws after the other, with sensor noise where values are measured ones."""
         if closed is None:
-            blocks = ((moments_of(gaussian), w) for gaussian, w, _ in self._components(rows))
+            for gaussian, w, _ in self._components(rows):
+                yield _with_noise(moments_of(gaussian), w)
         else:
-            blocks = self._in_closed_form(rows, closed.network, closed.moments)
-        for block, w in blocks:
-            if isinstance(w, Tensor):
-                block["var"].add_(w)
-            yield block
+            for said, drawn, target, w in self._in_closed_form(rows, closed.network):
+                yield _with_noise(closed.moments(said, drawn, target), w)
 
-    def _account(self, rows: slice, closed: DisjointTerms | None) -> LedgerAccumulator:
-        """The ledger of some rows, over all draws."""
+    def _account(
+        self, rows: slice, closed: DisjointTerms | None, moments: RunningMoments | None = None
+    ) -> LedgerAccumulator:
+        """Accumulate the ledger of some rows over all draws.
+
+        Args:
+            rows: Which rows.
+            closed: The closed form, or None for the general one.
+            moments: To be filled from the same pass, with the very blocks that `_conditioned` yields.
+        """
         account = LedgerAccumulator(None if closed is None else closed.B != 0)
         if closed is None:
             for gaussian, w, again in self._components(rows, again=True):
+                if moments is not None:
+                    moments.add(_with_noise(moments_of(gaussian), w))
                 account.add(account_of(gaussian, again), w, lost_of(gaussian))
         else:
-            for block, w in self._in_closed_form(rows, closed.network, closed.account):
-                account.add(block, w)
+            for said, drawn, target, w in self._in_closed_form(rows, closed.network):
+                if moments is not None:
+                    moments.add(_with_noise(closed.moments(said, drawn, target), w))
+                account.add(closed.account(said, drawn, target), w)
         return account
 
     def _in_closed_form(
-        self, rows: slice, network: DrawnNetwork, terms: Callable[..., DrawBlock]
-    ) -> Iterator[tuple[DrawBlock, Tensor | float]]:
-        """Terms of some draws after the others, and sensor variances."""
+        self, rows: slice, network: DrawnNetwork
+    ) -> Iterator[tuple[NetworkGaussian, Drawn, Tensor | None, Tensor | float]]:
+        """Yield what the closed form needs of one block of draws after the other, and sensor variances."""
         x, target = self._inputs(rows)
         balances_first = None if target is None else target.mT.unsqueeze(1)
         for drawn, said in self._said(x, network, DRAWS_AT_ONCE):
-            yield terms(said, drawn, balances_first), self._sensor(self._learned(drawn.draws, said), rows)
+            yield said, drawn, balances_first, self._sensor(self._learned(drawn.draws, said), rows)
 
     def _said(self, x: Tensor, network: DrawnNetwork, at_once: int) -> Iterator[tuple[Drawn, NetworkGaussian]]:
         """All draws, some at a time, and what the network says."""
@@ -183,3 +193,10 @@ class Mixture:
     @property
     def _device(self) -> torch.device:
         return self.model.network.posterior.loc.device
+
+
+def _with_noise(block: DrawBlock, sensor_var: Tensor | float) -> DrawBlock:
+    """Add sensor variances to the variances of a block."""
+    if isinstance(sensor_var, Tensor):
+        block["var"].add_(sensor_var)
+    return block

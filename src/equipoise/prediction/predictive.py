@@ -25,13 +25,13 @@ from equipoise.prediction.ledger import Ledger
 from equipoise.prediction.mixture import Mixture
 from equipoise.prediction.per_draw_moments import AnyGaussian as AnyGaussian
 from equipoise.prediction.quantile import mixture_quantile
-from equipoise.prediction.running_moments import RunningMoments
+from equipoise.prediction.running_moments import MomentTable, RunningMoments
 from equipoise.prediction.sampling import ROW_BLOCK
 
 Array = NDArray[np.float64]
 CACHE_BYTES = 2**23  # what a pass needs for a chunk of rows stays about this small
 UNITS_BYTES = 2**21  # and so do a layer's units of a block of draws; of fewer rows, matrices would be too small
-SETTLED = 1e-3  # a variance of at least this share of the ledger's largest term has all its digits in their sum
+COMPONENTS_BYTES = 2**26  # means and variances of all draws at the rows whose quantiles are sought
 
 
 def _identity(values: Array) -> Any:
@@ -81,7 +81,7 @@ class Predictive(Mixture):
     @property
     def mean(self) -> Any:
         """Mean of the mixture, shape `(n, n_y)` (P2)."""
-        return self.wrap(self.standardizer.outputs_to_user(self._moments[0]))
+        return self.wrap(self.standardizer.outputs_to_user(self._all_moments.mean))
 
     @property
     def var(self) -> Any:
@@ -106,13 +106,16 @@ class Predictive(Mixture):
             )
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
         closed, bytes_per_row = self._closed_form(), 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8)
-        parts = [self._account(rows, closed).terms() for rows in self._chunks(bytes_per_row)]
+        parts = []
+        for rows in self._chunks(bytes_per_row):
+            moments = RunningMoments() if self._moments.lack(rows) else None
+            parts.append(self._account(rows, closed, moments).terms())
+            if moments is not None:
+                self._moments.put(rows, moments)
         terms = {name: torch.cat([part[name] for part in parts], -2).cpu().numpy() for name in parts[0]}
-        mean, scale2 = terms.pop("mean"), self.standardizer.y_std**2
+        scale2 = self.standardizer.y_std**2
         terms = {name: values * scale2 for name, values in terms.items()}
         ledger = Ledger(**terms, outputs=self.outputs, balances=balances)
-        if _has_all_digits(ledger):
-            self.__dict__.setdefault("_moments", (mean, ledger.total / scale2))  # the same pass has them, too
         return ledger if baseline is None else dataclasses.replace(ledger, baseline=baseline._total_var)
 
     def interval(self, level: float | int = 0.95) -> tuple[Any, Any]:
@@ -132,18 +135,19 @@ class Predictive(Mixture):
         p = np.atleast_1d(np.asarray(probabilities, dtype=float))
         if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
             raise InputError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
-        result, moments = np.empty((len(p), len(self.X), len(self.outputs))), self._empty_moments()
-        closed = self._closed_form()
-        for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
+        result, closed = np.empty((len(p), len(self.X), len(self.outputs))), self._closed_form()
+        for rows in self._chunks(bytes_per_row=16 * self.n_draws * len(self.outputs), most=COMPONENTS_BYTES):
             total, means, stds = RunningMoments(), [], []
             for block in self._conditioned(rows, closed):
                 means.append(block["mean"].clone())
                 stds.append(block["var"].sqrt())
                 total.add(block)
+            self._moments.put(rows, total)
             mean, std = torch.cat(means), torch.cat(stds)
-            result[:, rows] = torch.stack([mixture_quantile(mean, std, float(q)) for q in p]).cpu().numpy()
-            _put(total, moments, rows)
-        self.__dict__.setdefault("_moments", moments)  # the same pass over all draws has them, too
+            for part in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs), within=rows):
+                here = slice(part.start - rows.start, part.stop - rows.start)
+                quantiles = [mixture_quantile(mean[:, here], std[:, here], float(q)) for q in p]
+                result[:, part] = torch.stack(quantiles).cpu().numpy()
         return self.standardizer.outputs_to_user(result)
 
     def sample(self, n: int, joint: bool | None = None) -> Array:
@@ -240,29 +244,39 @@ class Predictive(Mixture):
     # ------------------------------------------------------------------ streaming
 
     @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        """Mean and variance of the mixture in standardized units, in one pass over all rows and draws (P2)."""
-        moments, closed = self._empty_moments(), self._closed_form()
-        for rows in self._chunks():
-            total = RunningMoments()
-            for block in self._conditioned(rows, closed):
-                total.add(block)
-            _put(total, moments, rows)
-        return moments
+    def _moments(self) -> MomentTable:
+        """Mean and variance in standardized units of the chunks of rows that a pass over all draws has seen (P2)."""
+        return MomentTable(self._chunks(), (len(self.X), len(self.outputs)))
 
-    def _empty_moments(self) -> tuple[Array, Array]:
-        return np.empty((len(self.X), len(self.outputs))), np.empty((len(self.X), len(self.outputs)))
+    @property
+    def _all_moments(self) -> MomentTable:
+        """Mean and variance of all rows; what is missing is computed in a pass over all draws."""
+        closed = self._closed_form()
+        for rows in self._chunks():
+            if self._moments.lack(rows):
+                total = RunningMoments()
+                for block in self._conditioned(rows, closed):
+                    total.add(block)
+                self._moments.put(rows, total)
+        return self._moments
 
     @property
     def _total_var(self) -> Array:
-        return self._moments[1] * self.standardizer.y_std**2
+        return self._all_moments.var * self.standardizer.y_std**2
 
-    def _chunks(self, bytes_per_row: int = 0) -> Iterator[slice]:
-        """Row slices, in multiples of ROW_BLOCK, small enough that what is done to them stays in cache."""
+    def _chunks(self, bytes_per_row: int = 0, most: int | None = None, within: slice | None = None) -> Iterator[slice]:
+        """Yield slices of rows, each but the last a multiple of `ROW_BLOCK` rows long.
+
+        Args:
+            bytes_per_row: Memory that a row needs besides a layer's units.
+            most: How much memory of this kind there may be; by default what stays in cache.
+            within: The rows to be cut into slices; all by default.
+        """
+        start, stop = (0, len(self.X)) if within is None else (within.start, within.stop)
         units = UNITS_BYTES // (4 * DRAW_BLOCK * max(self.model.network.sizes))
-        size = max(1, min(units, CACHE_BYTES // max(bytes_per_row, 1)) // ROW_BLOCK) * ROW_BLOCK
-        for start in range(0, len(self.X), size):
-            yield slice(start, min(start + size, len(self.X)))
+        size = max(1, min(units, (most or CACHE_BYTES) // max(bytes_per_row, 1)) // ROW_BLOCK) * ROW_BLOCK
+        for first in range(start, stop, size):
+            yield slice(first, min(first + size, stop))
 
     @property
     def _is_joint(self) -> bool:
@@ -273,17 +287,3 @@ class Predictive(Mixture):
         if self.standardizer.constraint is None:
             raise InputError("Residuals need balances, but this model was fitted without a constraint.")
         return self.standardizer.constraint
-
-
-def _put(total: RunningMoments, moments: tuple[Array, Array], rows: slice) -> None:
-    """Mean and variance of the mixture at some rows (P2)."""
-    moments[0][rows] = total.mean("mean").cpu().numpy()
-    moments[1][rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
-
-
-def _has_all_digits(ledger: Ledger) -> bool:
-    """Whether the total is nowhere a small difference of large terms."""
-    terms = (
-        getattr(ledger, name) for name in ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor")
-    )
-    return all(np.all(ledger.total >= SETTLED * np.abs(term)) for term in terms)

@@ -4,8 +4,10 @@ A prediction of usual size is bound by memory and by the number of operations, n
 a block stand in one tensor, beside their products, and one sum over draws serves them all.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -118,3 +120,33 @@ class RunningMoments:
 
     def _average(self, row: int) -> Tensor:
         return self._total[row] / self.count
+
+
+class MomentTable:
+    """Mean and variance of a mixture, chunk of rows by chunk of rows as passes over the draws bring them (P2).
+
+    A row's numbers depend in their last bits on the chunk in which they were computed. So only the chunks of one fixed
+    division of the rows are taken, and each has the same bits whichever pass brings it.
+
+    Args:
+        chunks: The division of the rows.
+        shape: `(n, n_y)`.
+
+    Attributes:
+        mean, var: Arrays of that shape; rows of chunks that are lacking hold arbitrary numbers.
+    """
+
+    def __init__(self, chunks: Iterable[slice], shape: tuple[int, int]):
+        self.mean, self.var = np.empty(shape), np.empty(shape)
+        self._lacking = {(rows.start, rows.stop) for rows in chunks}
+
+    def lack(self, rows: slice) -> bool:
+        """Return whether these rows are a chunk of the division whose moments are not known yet."""
+        return (rows.start, rows.stop) in self._lacking
+
+    def put(self, rows: slice, moments: RunningMoments) -> None:
+        """Take the moments of the fields `mean` and `var` over all draws, if those of these rows are lacking."""
+        if self.lack(rows):
+            self.mean[rows] = moments.mean("mean").cpu().numpy()
+            self.var[rows] = (moments.mean("var") + moments.cov("mean", "mean")).cpu().numpy()  # P2
+            self._lacking.remove((rows.start, rows.stop))
