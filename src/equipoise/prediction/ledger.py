@@ -110,5 +110,5 @@ class LedgerAccumulator:
         result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
         result |= {"interaction": 2.0 * m.cov("shift", "mu")}
         result |= {"sensor": torch.zeros_like(result["shift"]) + self._sensor / m.count}
-        lost = self._lost / m.count if touched is None else touched.unsqueeze(1) * result["reduction"]
+        lost = torch.as_tensor(self._lost) / m.count if touched is None else touched.unsqueeze(1) * result["reduction"]
         return result | {"lost_without": lost}  # D4

@@ -251,9 +251,9 @@ class Predictive(Mixture):
     @property
     def _all_moments(self) -> MomentTable:
         """Mean and variance of all rows; what is missing is computed in a pass over all draws."""
-        closed = self._closed_form()
-        for rows in self._chunks():
-            if self._moments.lack(rows):
+        if lacking := [rows for rows in self._chunks() if self._moments.lack(rows)]:
+            closed = self._closed_form()
+            for rows in lacking:
                 total = RunningMoments()
                 for block in self._conditioned(rows, closed):
                     total.add(block)
