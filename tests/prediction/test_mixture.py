@@ -12,7 +12,7 @@ from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.prediction import mixture, predictive as predictive_module
 from equipoise.prediction.per_draw_moments import DisjointTerms
-from equipoise.prediction.weight_draws import DrawnNetwork
+from equipoise.prediction.weight_draws import NetworkEvaluator
 
 UNITS = {"y_mean": [10.0, -3.0, 0.1, 50.0, 0.0, 2.0], "y_std": [5.0, 0.02, 3.0, 100.0, 0.4, 1.0]}
 INPUTS = {"A": [[1.0, 0.0, 0.5], [0.0, -2.0, 1.0]], "known": ["load"]}
@@ -97,13 +97,13 @@ def test_the_sensor_head_is_used_where_measured_values_are_asked_for(monkeypatch
 @pytest.fixture
 def evaluations(monkeypatch):
     """Numbers of draws at which the network was evaluated, one entry per call."""
-    calls, at = [], DrawnNetwork.at
+    calls, heads = [], NetworkEvaluator.heads
 
     def counted(self, drawn, x):
         calls.append(len(drawn))
-        return at(self, drawn, x)
+        return heads(self, drawn, x)
 
-    monkeypatch.setattr(DrawnNetwork, "at", counted)
+    monkeypatch.setattr(NetworkEvaluator, "heads", counted)
     return calls
 
 
@@ -178,8 +178,8 @@ def test_mean_and_variance_have_the_same_bits_whatever_was_asked_before(case, sm
 def test_two_passes_at_a_time_do_not_disturb_each_other():
     """Each has memory of its own: block by block in turn, they give what each gives alone."""
     p = learned(n_draws=96)
-    alone = [[block["mean"].clone() for block in p._conditioned(rows, p._closed_form())] for rows in SPLIT]
-    together = zip(*(p._conditioned(rows, p._closed_form()) for rows in SPLIT), strict=True)
+    alone = [[block["mean"].clone() for block in p._moment_blocks(rows, p._closed_form())] for rows in SPLIT]
+    together = zip(*(p._moment_blocks(rows, p._closed_form()) for rows in SPLIT), strict=True)
     for expected, blocks in zip(zip(*alone, strict=True), together, strict=True):
         for value, block in zip(expected, blocks, strict=True):
             np.testing.assert_array_equal(block["mean"], value)
@@ -192,14 +192,14 @@ def test_draws_are_kept_up_to_a_size_and_the_same_when_made_anew(monkeypatch):
     p = learned()
     first = p._draws(0)
     assert p._draws(0) is first
-    assert p._drawn(0, 32, 8) is p._drawn(0, 32, 8)
+    assert p._arranged(0, 32, 8) is p._arranged(0, 32, 8)
     monkeypatch.setattr(mixture, "DRAWS_BYTES", 0)
     q = dataclasses.replace(p)
     again = q._draws(0)
     assert q._draws(0) is not again
     assert not q._kept_draws
-    assert q._drawn(0, 32, 8)
-    assert not q._kept_views
+    assert q._arranged(0, 32, 8)
+    assert not q._kept_arranged
     assert torch.equal(first.weights, again.weights)
     assert torch.equal(first.tol_var_again, again.tol_var_again)
 
@@ -207,7 +207,7 @@ def test_draws_are_kept_up_to_a_size_and_the_same_when_made_anew(monkeypatch):
 @pytest.mark.parametrize("n", [1, 8, 20, 32])
 def test_the_first_draws_of_a_block_come_in_parts_of_the_whole(n):
     p = learned(offset=([0.5, -0.2], [0.1, 0.3]))
-    whole, parts = p._draws(1), p._drawn(1, n, 8)
+    whole, parts = p._draws(1), p._arranged(1, n, 8)
     assert [len(part) for part in parts] == [8] * (n // 8) + [n % 8] * (n % 8 > 0)
     for name in ("weights", "tol_var", "tol_var_again", "offset", "sensor_var"):
         assert torch.equal(torch.cat([getattr(part.draws, name) for part in parts]), getattr(whole, name)[:n])
