@@ -112,7 +112,7 @@ def compare(
         methods: Names such as "vi+none" or "ensemble+learned"; "default" for the usual ones, "all" for all pairs.
         seeds: How many, or which; all methods share them, so that differences are paired.
         folder: Where everything is written, and from where a run that was cut short goes on; None writes nothing.
-        n_jobs: Processes, each with one thread; a joblib backend for a cluster decides for itself (`fleet.py`).
+        n_jobs: Processes, each with one thread; a joblib backend for a cluster decides for itself (`task_pool.py`).
         verbose: Show progress.
         command: What to note as the origin.
     """
