@@ -57,7 +57,6 @@ TO_DO = (
     "src/equipoise/gaussian/",
     "src/equipoise/reconciliation/",
     "src/equipoise/rivals/",
-    "src/equipoise/training/",
     "studies/battery/",
 )
 

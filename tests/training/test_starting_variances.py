@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from equipoise.balances.linear import LinearConstraint
+from equipoise.data import rows as data_rows
 from equipoise.data.rows import Rows
 from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.gaussian.tolerance import LogNormalVariance, TolerancePrior, tolerance_posterior
-from equipoise.network import model
 from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
@@ -102,7 +102,7 @@ def test_variances_of_many_pieces_start_as_those_of_one(monkeypatch):
     rows = scattered(fit_error=0.3, sensor_std=0.01)
     rows.y[::3, 1] = math.nan
     in_one = start(model_of(), rows)
-    monkeypatch.setattr(model, "PIECE", 999)
+    monkeypatch.setattr(data_rows, "PIECE", 999)
     in_pieces = start(model_of(), rows)
     for name, values in in_one.items():
         np.testing.assert_allclose(in_pieces[name], values, rtol=1e-6)
