@@ -19,7 +19,6 @@ from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from equipoise.balances import LinearConstraint
-from equipoise.data import frames
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed, joint
@@ -43,7 +42,7 @@ def squared_error(p: Predictive, Y: Any) -> Array:
     Returns:
         Errors in squared user units, shape `(n_y,)`; NaN for an output that was never measured.
     """
-    return _mean_over_rows((np.asarray(p.mean, dtype=float) - _outputs(p, Y)) ** 2)
+    return _mean_over_rows((np.asarray(p.mean, dtype=float) - p._user_outputs(Y)) ** 2)
 
 
 def interval_width(p: Predictive, level: float = 0.95) -> Array:
@@ -67,7 +66,7 @@ def pit(p: Predictive, Y: Any) -> Array:
     Returns:
         Values between 0 and 1, shape `(n, n_y)`; NaN where nothing was measured.
     """
-    y = torch.as_tensor(p.standardizer.outputs(_outputs(p, Y)))
+    y = torch.as_tensor(p.standardizer.outputs(p._user_outputs(Y)))
     result = np.empty(y.shape)
     for rows in p._chunks():
         total, here = torch.zeros(()), y[rows]
@@ -130,7 +129,7 @@ def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
     Returns:
         Scores in user units, shape `(n, n_y)`; NaN where nothing was measured.
     """
-    Y = _outputs(p, Y)
+    Y = p._user_outputs(Y)
     y, result = p.standardizer.outputs(Y), np.empty(Y.shape)
     few = dataclasses.replace(p, n_draws=min(n_components, p.n_draws))
     for rows in few._chunks():
@@ -173,7 +172,7 @@ def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.nd
     s = np.asarray(scale, dtype=float)
     if s.shape != (len(p.outputs),) or not np.all((s > 0) & np.isfinite(s)):
         raise InputError(f"scale must hold one positive number per output, {len(p.outputs)} of them, but got {scale}.")
-    y, draws = _outputs(p, Y) / s, p.sample(n) / s
+    y, draws = p._user_outputs(Y) / s, p.sample(n) / s
     error = np.linalg.norm(draws - y, axis=-1).mean(0)
     return error - 0.5 * np.array([pdist(draws[:, i]).mean() for i in range(len(y))])
 
@@ -187,7 +186,7 @@ def joint_nll(p: Predictive, Y: Any) -> float:
         p: The prediction of measured values.
         Y: Measured outputs, shape `(n, n_y)`.
     """
-    seen = ~np.isnan(_outputs(p, Y)).all(1)
+    seen = ~np.isnan(p._user_outputs(Y)).all(1)
     return -float(p.log_prob(Y)[seen].mean()) if seen.any() else math.nan
 
 
@@ -313,15 +312,6 @@ def _histogram_median(counts: Int[np.ndarray, " n_bins_and_2"]) -> float:
 
 
 # --- Parts ------------------------------------------------------------------------------------------------------------
-
-
-def _outputs(p: Predictive, Y: Any) -> Array:
-    """Return measured outputs `(n, n_y)` in the order of the predictive distribution."""
-    values = np.asarray(frames.select(Y, p.outputs, "Y"), dtype=float)
-    values = values.reshape(-1, 1) if values.ndim == 1 and len(p.outputs) == 1 else values
-    if values.shape != (expected := (len(p.X), len(p.outputs))):
-        raise InputError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {values.shape}.")
-    return values
 
 
 def _std(gaussian: Any, w: Tensor | float) -> Tensor:

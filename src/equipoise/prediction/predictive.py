@@ -245,10 +245,7 @@ class Predictive(Mixture):
         Raises:
             InputError: If Y has another shape.
         """
-        Y = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
-        Y = Y.reshape(-1, 1) if Y.ndim == 1 and len(self.outputs) == 1 else Y
-        if Y.shape != (expected := (len(self.X), len(self.outputs))):
-            raise InputError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
+        Y = self._user_outputs(Y)
         y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
         for rows in self._chunks():
             here = y[rows].to(self._device)
@@ -332,6 +329,15 @@ class Predictive(Mixture):
         size = max(1, min(units, (most or CACHE_BYTES) // max(bytes_per_row, 1)) // ROW_BLOCK) * ROW_BLOCK
         for first in range(start, stop, size):
             yield slice(first, min(first + size, stop))
+
+    def _user_outputs(self, Y: Any) -> Array:
+        """Return a table of outputs in the user's units as an array `(n, n_y)`, in the order of this distribution."""
+        values = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
+        values = values.reshape(-1, 1) if values.ndim == 1 and len(self.outputs) == 1 else values
+        if values.shape != (expected := (len(self.X), len(self.outputs))):
+            message = f"Y must have shape {expected}, a row of outputs per row of inputs, but got {values.shape}."
+            raise InputError(message)
+        return values
 
     @property
     def _is_joint(self) -> bool:

@@ -1,4 +1,4 @@
-"""The training objective of one model, made ready for many steps."""
+"""The training objective of a model: gradients for many steps, by compiled code where there is some."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -80,7 +80,7 @@ class _CompiledStep:
     Parameters and buffers are looked up anew in every step, since their memory may be replaced at any time.
 
     Args:
-        model: One that `serves` says yes to.
+        model: A model for which `serves` is true.
     """
 
     def __init__(self, model: ConstrainedBNN):

@@ -135,8 +135,8 @@ def _call(name: str, task: Task, caller: int, queue: Any) -> tuple[str, Any]:
 def _children_without_interrupt() -> Iterator[None]:
     """Start processes that ignore Ctrl-C from their very start; in this process it takes effect after the block.
 
-    Child processes inherit the signals that this thread blocks. Starting them is not interrupted half-way, which would
-    leave processes behind.
+    Child processes inherit the signals that this thread blocks. Starting them is not interrupted, which would leave
+    processes behind.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
