@@ -32,7 +32,14 @@ settings.load_profile("equipoise")
 _HERE = Path(__file__).parent
 collect_ignore = [str(path.relative_to(_HERE)) for path in _HERE.rglob("*.py") if not path.name.startswith("test_")]
 
-_LONG = ("test_session.py", "test_export.py", "test_fit.py", "test_guide.py", "test_story.py", "test_model_file.py")
+_LONG = (
+    "test_session.py",
+    "test_export.py",
+    "test_fit.py",
+    "test_guide.py",
+    "test_model_report.py",
+    "test_model_file.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups

@@ -29,10 +29,6 @@ WORDS = """
     require rescale reserve reset resolve restore restrict resume retain return reverse rewrite round run sample save
     scale scan score search select send separate serialise serve set share shift show shrink shuffle simulate sketch
     skip slice smooth solve sort split stack standardise standardize start state step stop store stream strip
-    substitute subtract suggest sum summarise summarize support suppress switch synchronise tabulate take tell
-    terminate test
-    tie time track train transform translate transpose traverse treat trim truncate try tune turn typeset undo update
-    upgrade use validate verify visit wait walk warm warn watch weigh weight whiten widen work wrap write yield
     zero
 """
 VERBS = frozenset(WORDS.split())
@@ -40,12 +36,7 @@ VERBS = frozenset(WORDS.split())
 VAGUE = frozenset(("asked", "found", "given", "into", "meant", "of", "said", "shown", "some", "taken", "told", "those"))
 
 # Rooms that are still to be put into plain English; the list only becomes shorter.
-TO_DO = (
-    "src/equipoise/app/commands/",
-    "src/equipoise/network/",
-    "src/equipoise/prediction/",
-    "src/equipoise/training/",
-)
+TO_DO = ("src/equipoise/app/commands/",)
 
 Sources = Mapping[str, str]
 

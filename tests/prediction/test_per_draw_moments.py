@@ -10,8 +10,15 @@ from equipoise.gaussian.distributions import DiagonalGaussian
 from equipoise.network.likelihood import marginal
 from equipoise.network.model import ConstrainedBNN, PosteriorDraws
 from equipoise.prediction.ledger import LedgerAccumulator
-from equipoise.prediction.per_draw_moments import ACCOUNT, MOMENTS, DisjointTerms, account_of, lost_of, moments_of
-from equipoise.prediction.weight_draws import Drawn, DrawnNetwork
+from equipoise.prediction.per_draw_moments import (
+    LEDGER_FIELDS,
+    MOMENT_FIELDS,
+    DisjointTerms,
+    ledger_fields_of,
+    moment_fields_of,
+    reduction_lost_of,
+)
+from equipoise.prediction.weight_draws import ArrangedDraws, NetworkEvaluator
 from equipoise.rivals.methods.imposed_network import ImposedBNN
 
 LEARNED = {"loc": [-1.0, -4.0], "std": [0.7, 0.4]}
@@ -37,31 +44,35 @@ every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def block(m, n=5, seed=3):
-    """What the network says of a block of draws at some rows, the draws, and targets."""
+    """The network at a block of draws and some rows, the draws, and targets."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, 2, generator=generator, dtype=torch.float64).to(m.network.posterior.loc.dtype)
     target = torch.randn(n, len(m.conditioning.names), generator=generator, dtype=torch.float64)
     with torch.no_grad():
         draws = m.draw(seed, 0)
-        said = m.network.at(draws.weights, x)
-    return said, draws, target
+        prior = m.network.at(draws.weights, x)
+    return prior, draws, target
 
 
-def closed(m, what, said, draws, target):
+def heads_of(gaussian):
+    return gaussian.mean, gaussian.var
+
+
+def closed(m, what, prior, draws, target):
     terms = DisjointTerms.of(m, sensors=False)
-    return getattr(terms, what)(said, Drawn.of(draws, m.network), target.mT.unsqueeze(1))
+    return getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws, m.network), target.mT.unsqueeze(1))
 
 
 @every_case
 def test_the_account_in_closed_form_is_the_general_one(case):
     m = case()
-    said, draws, target = block(m)
+    prior, draws, target = block(m)
     with torch.no_grad():
-        gaussian = m.condition(said, target, draws.tol_var, draws.offset)
-        again = m.condition(said, target, draws.tol_var_again, draws.offset)
-    got, expected = closed(m, "account", said, draws, target), account_of(gaussian, again)
+        gaussian = m.condition(prior, target, draws.tol_var, draws.offset)
+        again = m.condition(prior, target, draws.tol_var_again, draws.offset)
+    got, expected = closed(m, "ledger_fields", prior, draws, target), ledger_fields_of(gaussian, again)
     rounding = 4 * np.finfo(float).eps * float(gaussian.mean.abs().max())  # the general Δ is a difference of means
-    for name in ACCOUNT.names:
+    for name in LEDGER_FIELDS.names:
         largest, atol = float(expected[name].abs().max()), {"shift": rounding, "tolerance_share": rounding**2}
         atol = atol.get(name, 0.0) + 1e-14 * largest
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-12, atol=atol, err_msg=name)
@@ -70,10 +81,10 @@ def test_the_account_in_closed_form_is_the_general_one(case):
 @every_case
 def test_the_moments_in_closed_form_are_the_general_ones(case):
     m = case()
-    said, draws, target = block(m)
+    prior, draws, target = block(m)
     with torch.no_grad():
-        expected = moments_of(m.condition(said, target, draws.tol_var, draws.offset))
-    got, rounding = closed(m, "moments", said, draws, target), 1e-15 * said.var.double()
+        expected = moment_fields_of(m.condition(prior, target, draws.tol_var, draws.offset))
+    got, rounding = closed(m, "moment_fields", prior, draws, target), 1e-15 * prior.var.double()
     np.testing.assert_allclose(got["mean"], expected["mean"], rtol=1e-12, atol=1e-14)
     assert bool(((got["var"] - expected["var"]).abs() <= rounding).all())
     assert bool((got["var"] >= 0.0).all())
@@ -82,29 +93,29 @@ def test_the_moments_in_closed_form_are_the_general_ones(case):
 @every_case
 def test_what_each_balance_brings_is_all_of_the_reduction_of_its_outputs(case):
     m = case()
-    said, draws, target = block(m)
+    prior, draws, target = block(m)
     with torch.no_grad():
-        lost = lost_of(m.condition(said, target, draws.tol_var, draws.offset))
+        lost = reduction_lost_of(m.condition(prior, target, draws.tol_var, draws.offset))
     account = LedgerAccumulator(DisjointTerms.of(m, sensors=False).B != 0)
-    account.add(closed(m, "account", said, draws, target), 0.0)
+    account.add(closed(m, "ledger_fields", prior, draws, target), 0.0)
     got = account.terms()["lost_without"]
     np.testing.assert_allclose(got, lost / 32, rtol=1e-12, atol=1e-16)
 
 
 def test_a_tolerance_that_is_not_learned_has_no_share_to_the_last_bit():
     m = model([0.3, NAN])
-    share = closed(m, "account", *block(m))["tolerance_share"].numpy()
+    share = closed(m, "ledger_fields", *block(m))["tolerance_share"].numpy()
     np.testing.assert_array_equal(share[..., [0, 1, 2, 5]], 0.0)
     assert np.all(share[..., [3, 4]] > 0.0)
 
 
 def test_an_output_that_its_balance_determines_has_no_variance_and_never_less():
     """`v − v² B² / (B² v)` for 6 × 1,000 variances: to rounding 0, on either side but for the bound."""
-    terms = DisjointTerms(DrawnNetwork(model().network), 0.7 * torch.eye(6, dtype=torch.float64))
+    terms = DisjointTerms(NetworkEvaluator(model().network), 0.7 * torch.eye(6, dtype=torch.float64))
     var = torch.rand(2, 500, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = Drawn(PosteriorDraws(torch.zeros(2, 1)), (), torch.zeros(2, 6, 2, 1, dtype=torch.float64), None)
+    drawn = ArrangedDraws(PosteriorDraws(torch.zeros(2, 1)), (), torch.zeros(2, 6, 2, 1, dtype=torch.float64), None)
     target = torch.zeros(6, 1, 500, dtype=torch.float64)
-    left = terms.moments(DiagonalGaussian(torch.zeros_like(var), var), drawn, target)["var"]
+    left = terms.moment_fields((torch.zeros_like(var), var), drawn, target)["var"]
     assert bool((left >= 0.0).all())
     assert bool((left <= 4e-16 * var).all())
     assert 0.1 < float((left > 0.0).double().mean()) < 0.9
@@ -113,24 +124,24 @@ def test_an_output_that_its_balance_determines_has_no_variance_and_never_less():
 @pytest.mark.parametrize("layer", [True, False], ids=["no targets", "no balances"])
 def test_without_balances_the_network_is_left_as_it_is(layer):
     m = model()
-    said, draws, _ = block(m)
+    prior, draws, _ = block(m)
     m = m if layer else ConstrainedBNN(m.network, None, marginal)
-    terms, drawn = DisjointTerms.of(m, sensors=False), Drawn.of(draws, m.network)
-    account = terms.account(said, drawn, None)
-    for name, expected in {"mu": said.mean, "aleatoric": said.var}.items():
+    terms, drawn = DisjointTerms.of(m, sensors=False), ArrangedDraws.of(draws, m.network)
+    account = terms.ledger_fields(heads_of(prior), drawn, None)
+    for name, expected in {"mu": prior.mean, "aleatoric": prior.var}.items():
         np.testing.assert_array_equal(account[name], expected, err_msg=name)
     for name in ("tolerance_share", "reduction", "shift"):
-        np.testing.assert_array_equal(account[name], torch.zeros_like(said.mean), err_msg=name)
-    moments = terms.moments(said, drawn, None)
-    np.testing.assert_array_equal(moments["mean"], said.mean)
-    np.testing.assert_array_equal(moments["var"], said.var)
+        np.testing.assert_array_equal(account[name], torch.zeros_like(prior.mean), err_msg=name)
+    moments = terms.moment_fields(heads_of(prior), drawn, None)
+    np.testing.assert_array_equal(moments["mean"], prior.mean)
+    np.testing.assert_array_equal(moments["var"], prior.var)
 
 
 def test_the_general_account_without_balances_has_nothing_but_the_network():
     gaussian = DiagonalGaussian(torch.ones(3, 2, 4), torch.full((3, 2, 4), 2.0))
-    account = account_of(gaussian, None)
-    assert [float(account[name].mean()) for name in ACCOUNT.names] == [0.0, 0.0, 0.0, 1.0, 2.0]
-    assert lost_of(gaussian).shape == (0, 2, 4)
+    account = ledger_fields_of(gaussian, None)
+    assert [float(account[name].mean()) for name in LEDGER_FIELDS.names] == [0.0, 0.0, 0.0, 1.0, 2.0]
+    assert reduction_lost_of(gaussian).shape == (0, 2, 4)
 
 
 def test_coupled_balances_have_no_closed_form():
@@ -148,14 +159,14 @@ def test_blocks_of_different_shapes_or_fields_do_not_disturb_each_other():
     terms = DisjointTerms.of(m, sensors=False)
     parts = [block(m, n) for n in (5, 3)]
     made = [
-        (getattr(terms, what)(said, Drawn.of(draws, m.network), target.mT.unsqueeze(1)), what, part)
+        (getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws, m.network), target.mT.unsqueeze(1)), what, part)
         for part in parts
-        for said, draws, target in [part]
-        for what in ("account", "moments")
+        for prior, draws, target in [part]
+        for what in ("ledger_fields", "moment_fields")
     ]
     for result, what, part in made:
         alone = closed(m, what, *part)
-        for name in (ACCOUNT if what == "account" else MOMENTS).names:
+        for name in (LEDGER_FIELDS if what == "ledger_fields" else MOMENT_FIELDS).names:
             np.testing.assert_array_equal(result[name], alone[name], err_msg=name)
 
 
@@ -175,13 +186,13 @@ def draws_with_a_spread(spread):
 
 def streamed(mu, v, r, again, target):
     """The ledger's terms, in blocks of 32 draws."""
-    terms = DisjointTerms(DrawnNetwork(model().network), torch.as_tensor(B))
+    terms = DisjointTerms(NetworkEvaluator(model().network), torch.as_tensor(B))
     account = LedgerAccumulator(terms.B != 0)
     for start in range(0, N, 32):
         part = slice(start, start + 32)
         draws = PosteriorDraws(torch.zeros(len(mu[part]), 1), r[part], again[part])
-        drawn = Drawn(draws, (), torch.stack([r[part], again[part]]).movedim(-1, 1), None)
-        account.add(terms.account(DiagonalGaussian(mu[part], v[part]), drawn, target.mT.unsqueeze(1)), 0.0)
+        drawn = ArrangedDraws(draws, (), torch.stack([r[part], again[part]]).movedim(-1, 1), None)
+        account.add(terms.ledger_fields((mu[part], v[part]), drawn, target.mT.unsqueeze(1)), 0.0)
     return account.terms()
 
 
@@ -200,7 +211,6 @@ def in_fifty_digits(mu, v, r, again, target):
         "shift": (b**2).mean(0),
         "interaction": 2 * (a * b).mean(0),
         "tolerance_share": ((shift - second) ** 2).mean(0) / 2,
-        "mean": mu.mean(0) + shift.mean(0),
     }
 
 

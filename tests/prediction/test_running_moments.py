@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from hypothesis import given, strategies as st
 
-from equipoise.prediction.running_moments import DrawBlock, Fields, RunningMoments
+from equipoise.prediction.running_moments import BlockBuffer, Fields, MomentTable, RunningMoments
 
 FIELDS = Fields(("c", "a", "b"), pairs=(("a", "a"), ("a", "b")))
 
 
 def block_of(fields, *values):
     """A block of draws on axis 0 of each field."""
-    block = DrawBlock(fields, torch.empty(fields.n_rows, *values[0].shape, dtype=torch.float64))
+    block = BlockBuffer(fields, torch.empty(fields.n_rows, *values[0].shape, dtype=torch.float64))
     for name, value in zip(fields.names, values, strict=True):
         block[name].copy_(torch.as_tensor(value))
     return block
@@ -90,7 +90,7 @@ def test_running_moments_of_the_same_value_have_no_spread():
 def test_the_memory_of_a_block_serves_for_the_next():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 4, 8, 5))
-    block, running = DrawBlock(FIELDS, torch.empty(FIELDS.n_rows, 8, 5, dtype=torch.float64)), RunningMoments()
+    block, running = BlockBuffer(FIELDS, torch.empty(FIELDS.n_rows, 8, 5, dtype=torch.float64)), RunningMoments()
     for k in range(4):
         for name, value in zip(FIELDS.names, values[:, k], strict=True):
             block[name].copy_(torch.as_tensor(value))
@@ -98,3 +98,27 @@ def test_the_memory_of_a_block_serves_for_the_next():
     c, a, b = values.reshape(3, 32, 5)
     np.testing.assert_allclose(running.mean("c"), c.mean(0), rtol=1e-13, atol=1e-15)
     np.testing.assert_allclose(running.cov("a", "b"), ((a - a.mean(0)) * (b - b.mean(0))).mean(0), atol=1e-14)
+
+
+def test_a_table_accepts_the_chunks_of_its_division_once_and_no_others():
+    fields = Fields(("mean", "var"), pairs=(("mean", "mean"),))
+
+    def moments_of(value):
+        block, moments = BlockBuffer(fields, torch.empty(fields.n_rows, 2, 3, 1)), RunningMoments()
+        block["mean"][:] = torch.tensor([value - 2.0, value + 2.0]).reshape(2, 1, 1)
+        block["var"][:] = 0.5
+        moments.add(block)
+        return moments
+
+    table = MomentTable([slice(0, 3), slice(3, 6)], (6, 1))
+    table.mean[:] = np.nan
+    assert not table.lack(slice(0, 2))
+    table.put(slice(1, 4), moments_of(7.0))
+    assert np.isnan(table.mean).all()
+    assert table.lack(slice(3, 6))
+    table.put(slice(3, 6), moments_of(7.0))
+    table.put(slice(3, 6), moments_of(8.0))
+    assert not table.lack(slice(3, 6))
+    assert table.lack(slice(0, 3))
+    assert table.mean[3:].ravel().tolist() == [7.0] * 3
+    assert table.var[3:].ravel().tolist() == [4.5] * 3

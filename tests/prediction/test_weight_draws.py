@@ -7,7 +7,7 @@ import torch
 from equipoise.network import propagation
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN, PosteriorDraws
-from equipoise.prediction.weight_draws import Drawn, DrawnNetwork, draws_between
+from equipoise.prediction.weight_draws import ArrangedDraws, NetworkEvaluator, draws_between
 
 
 @pytest.fixture(params=["compiled", "operators of torch"], autouse=True)
@@ -26,7 +26,7 @@ def network(activation="silu", hidden=(7, 5), sensor_head=False, dtype=torch.flo
 def drawn_from(net, n=6, seed=0):
     with torch.no_grad():
         draws = ConstrainedBNN(net).draw(seed, 0)
-    return Drawn.of(PosteriorDraws(draws.weights[:n]), net)
+    return ArrangedDraws.of(PosteriorDraws(draws.weights[:n]), net)
 
 
 def inputs(n=9, dtype=torch.float64, seed=1):
@@ -36,41 +36,39 @@ def inputs(n=9, dtype=torch.float64, seed=1):
 @pytest.mark.parametrize("activation", ["silu", "tanh", "relu", "gelu"])
 @pytest.mark.parametrize("hidden", [(), (7,), (7, 5), (5, 5, 5)], ids=str)
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-13), (torch.float32, 2e-5)], ids=["double", "single"])
-def test_it_says_what_the_network_says(activation, hidden, dtype, rtol):
+def test_heads_are_those_of_the_network(activation, hidden, dtype, rtol):
     net, x = network(activation, hidden, dtype=dtype), inputs(dtype=dtype)
     drawn = drawn_from(net)
-    said, expected = DrawnNetwork(net).at(drawn, x), net.at(drawn.draws.weights, x)
-    assert said.mean.dtype == said.var.dtype == dtype
-    np.testing.assert_allclose(said.mean, expected.mean, rtol=rtol, atol=rtol)
-    np.testing.assert_allclose(said.var, expected.var, rtol=rtol)
-    assert said.sensor_factor is None
+    (mean, var), expected = NetworkEvaluator(net).heads(drawn, x), net.at(drawn.draws.weights, x)
+    assert mean.dtype == var.dtype == dtype
+    np.testing.assert_allclose(mean, expected.mean, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(var, expected.var, rtol=rtol)
 
 
 def test_the_sensor_head_is_evaluated_where_it_is_asked_for():
     net, x = network(sensor_head=True), inputs()
     drawn = drawn_from(net)
     expected = net.at(drawn.draws.weights, x)
-    np.testing.assert_allclose(DrawnNetwork(net).at(drawn, x).sensor_factor, expected.sensor_factor, rtol=1e-13)
-    without = DrawnNetwork(net, sensor_factor=False).at(drawn, x)
-    assert without.sensor_factor is None
-    np.testing.assert_allclose(without.var, expected.var, rtol=1e-13)
+    np.testing.assert_allclose(NetworkEvaluator(net).heads(drawn, x)[2], expected.sensor_factor, rtol=1e-13)
+    _, var = NetworkEvaluator(net, sensor_factor=False).heads(drawn, x)
+    np.testing.assert_allclose(var, expected.var, rtol=1e-13)
 
 
 def test_blocks_of_different_shapes_do_not_disturb_each_other():
     net = network()
-    evaluated, blocks = DrawnNetwork(net), [(drawn_from(net, n), inputs(k)) for n in (6, 2) for k in (9, 4)]
-    together = [evaluated.at(drawn, x) for drawn, x in blocks]
-    for said, (drawn, x) in zip(together, blocks, strict=True):
-        np.testing.assert_allclose(said.mean, net.at(drawn.draws.weights, x).mean, rtol=1e-12, atol=1e-14)
+    evaluated, blocks = NetworkEvaluator(net), [(drawn_from(net, n), inputs(k)) for n in (6, 2) for k in (9, 4)]
+    together = [evaluated.heads(drawn, x) for drawn, x in blocks]
+    for (mean, _), (drawn, x) in zip(together, blocks, strict=True):
+        np.testing.assert_allclose(mean, net.at(drawn.draws.weights, x).mean, rtol=1e-12, atol=1e-14)
 
 
-def test_a_block_is_overwritten_by_the_next_of_its_shape():
-    """What the docstring says: the memory is the same, and the second answer is right."""
+def test_buffers_are_overwritten_by_the_next_block_of_their_shape():
+    """As the docstring of `heads` says; the components of a mixture are copies of them."""
     net, x = network(), inputs()
-    evaluated, first, second = DrawnNetwork(net), drawn_from(net), drawn_from(net, seed=1)
-    said = evaluated.at(first, x)
-    assert evaluated.at(second, x).mean.data_ptr() == said.mean.data_ptr()
-    np.testing.assert_allclose(said.mean, net.at(second.draws.weights, x).mean, rtol=1e-12, atol=1e-14)
+    evaluated, first, second = NetworkEvaluator(net), drawn_from(net), drawn_from(net, seed=1)
+    mean, _ = evaluated.heads(first, x)
+    assert evaluated.heads(second, x)[0].data_ptr() == mean.data_ptr()
+    np.testing.assert_allclose(mean, net.at(second.draws.weights, x).mean, rtol=1e-12, atol=1e-14)
 
 
 def test_the_inputs_and_the_draws_are_left_as_they_were():
@@ -78,7 +76,7 @@ def test_the_inputs_and_the_draws_are_left_as_they_were():
     drawn = drawn_from(net)
     x = x
     before = x.clone(), drawn.draws.weights.clone()
-    DrawnNetwork(net).at(drawn, x)
+    NetworkEvaluator(net).heads(drawn, x)
     assert torch.equal(x, before[0])
     assert torch.equal(drawn.draws.weights, before[1])
 
@@ -86,7 +84,7 @@ def test_the_inputs_and_the_draws_are_left_as_they_were():
 def test_tolerances_and_offsets_are_seen_with_balances_first():
     weights, shape = torch.zeros(5, sum((3 * 7 + 7, 7 * 5 + 5, 5 * 8 + 8)), dtype=torch.float64), (5, 1, 2)
     r, again, offset = (torch.arange(10.0).reshape(shape) + start for start in (0.0, 10.0, 20.0))
-    drawn = Drawn.of(PosteriorDraws(weights, r, again, offset), network())
+    drawn = ArrangedDraws.of(PosteriorDraws(weights, r, again, offset), network())
     assert len(drawn) == 5
     assert drawn.tolerances.shape == (2, 2, 5, 1)
     for d, k in np.ndindex(5, 2):
@@ -95,7 +93,7 @@ def test_tolerances_and_offsets_are_seen_with_balances_first():
     some = draws_between(PosteriorDraws(weights, r, again, offset), 1, 3)
     assert torch.equal(some.tol_var, r[1:3])
     assert some.sensor_var is None
-    plain = Drawn.of(PosteriorDraws(weights), network())
+    plain = ArrangedDraws.of(PosteriorDraws(weights), network())
     assert plain.tolerances is None
     assert plain.offset is None
 
@@ -106,17 +104,16 @@ def test_threads_share_the_draws_and_change_no_bit():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = DrawnNetwork(net).at(drawn, x)
+        alone = NetworkEvaluator(net).heads(drawn, x)
         torch.set_num_threads(3)
-        together = DrawnNetwork(net).at(drawn, x)
+        together = NetworkEvaluator(net).heads(drawn, x)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(alone.mean, together.mean)
-    assert torch.equal(alone.var, together.var)
+    assert all(map(torch.equal, alone, together))
 
 
 def test_draws_that_are_strided_are_read_as_they_are():
     net, x = network(), inputs()
     weights = torch.randn(len(net.posterior.loc), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).T
-    said = DrawnNetwork(net).at(Drawn.of(PosteriorDraws(weights), net), x)
-    torch.testing.assert_close(said.mean, net.at(weights, x).mean.detach())
+    mean, _ = NetworkEvaluator(net).heads(ArrangedDraws.of(PosteriorDraws(weights), net), x)
+    torch.testing.assert_close(mean, net.at(weights, x).mean.detach())

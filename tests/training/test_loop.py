@@ -1,5 +1,6 @@
 """Training: the same bits again, after a kill too; stopping; schedules; the remedy for heteroscedastic collapse."""
 
+import hashlib
 import math
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import torch
 from small_runs import KILL_PLAN, constrained_model, data, plain_model, same_bits
 
 from equipoise.data.rows import Rows
+from equipoise.training import loop
 from equipoise.training.checkpoint import TrainingError
 from equipoise.training.loop import mean_rmse, train
 from equipoise.training.plan import TrainingPlan
@@ -109,6 +111,30 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path, change):
     with pytest.raises(TrainingError, match="belongs to another run"):
         train(constrained_model(), rows, None, plan, seed=2 if change == "seed" else 1, checkpoint=file)
     assert file.read_bytes() == before
+
+
+def test_a_checkpoint_of_other_random_numbers_is_refused(tmp_path, monkeypatch):
+    """Compiled code makes other numbers of a seed than torch's generator: the run would not be that of either."""
+    file = tmp_path / "run.ckpt"
+    train(constrained_model(), data(), None, SHORT, checkpoint=file)
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    with pytest.raises(TrainingError, match="belongs to another run"):
+        train(constrained_model(), data(), None, SHORT, checkpoint=file)
+    train(constrained_model(), data(), None, SHORT, checkpoint=tmp_path / "other.ckpt")
+    monkeypatch.delenv("NUMBA_DISABLE_JIT")
+    with pytest.raises(TrainingError, match="belongs to another run"):
+        train(constrained_model(), data(), None, SHORT, checkpoint=tmp_path / "other.ckpt")
+
+
+def test_a_run_on_a_processor_keeps_the_fingerprint_that_it_always_had():
+    """Written out by hand, so that checkpoints of earlier versions are still continued."""
+    model, rows = constrained_model(), data()
+    digest = hashlib.sha256(
+        repr((SHORT, 3, "joint", torch.__version__, (1, 8, 6), "tanh", 1.0, "threefry-2x32")).encode()
+    )
+    for values in (rows.x, rows.y, rows.target, None, *model.state_dict().values()):
+        digest.update(b"-" if values is None else values.numpy().tobytes())
+    assert loop._Run(model, rows, None, SHORT, seed=3).fingerprint() == digest.hexdigest()
 
 
 def test_the_best_state_on_held_out_rows_is_the_one_kept():

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from steps import APART, CASES, NAN, NEARLY_TWICE, assert_same, bnn, rows
+from steps import APART, CASES, NAN, NEARLY_TWICE, SHARED, assert_same, bnn, rows
 
 from equipoise.data.rows import Rows
 from equipoise.gaussian.randomness import BatchGenerator
@@ -82,7 +82,7 @@ def test_what_has_no_compiled_form_is_left_to_operators_of_torch(options):
 
 @pytest.mark.parametrize("case", ["joint, sensors with a head", "marginal", "coupled"])
 def test_it_is_so_where_a_batch_is_taken_in_parts(case, monkeypatch):
-    monkeypatch.setattr(objective, "AT_ONCE", 4)  # nine rows: parts of 4, 4 and 1
+    monkeypatch.setattr(objective, "BATCH_PART", 4)  # nine rows: parts of 4, 4 and 1
     assert_same(step, bnn(**CASES[case]), rows(missing=True))
 
 
@@ -125,6 +125,47 @@ def test_parameters_whose_memory_was_replaced_are_seen():
         nll = each.backward(batch, 100, torch.Generator().manual_seed(3))
         torch.testing.assert_close(nll, expected)
         assert each.model.network.posterior.loc.grad is not None
+
+
+def other_data(model):
+    for parameter in model.parameters():
+        parameter.data = parameter.data + 0.25
+
+
+def doubled(tensors):
+    return {name: value * 2 if value.is_floating_point() else value.clone() for name, value in tensors}
+
+
+def moved_and_back(model):
+    state = doubled(model.state_dict().items())
+    model.to("meta").to_empty(device="cpu").load_state_dict(state)
+
+
+REPLACEMENTS = {
+    "data of parameters": other_data,
+    "all assigned": lambda model: model.load_state_dict(doubled(model.state_dict().items()), assign=True),
+    "buffers assigned": lambda m: m.load_state_dict(doubled(m.named_buffers()), strict=False, assign=True),
+    "buffers in place": lambda m: m.load_state_dict(doubled(m.named_buffers()), strict=False),
+    "another device and back": moved_and_back,
+}
+
+
+@pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=REPLACEMENTS)
+@pytest.mark.parametrize("options", [{"sensor": "some", "tolerance": {"balance 1": 0.3}}, {"B": SHARED}, {"B": None}])
+def test_a_step_sees_parameters_and_buffers_as_they_are_now(replace, options):
+    model, batch = bnn(**options), rows(balances=options.get("B", APART) is not None)
+    made = Objective(model)
+    made.model = None  # nothing may be left to operators of torch
+    made.backward(batch, 100, torch.Generator().manual_seed(3))
+    replace(model)
+    assert_same(lambda _, *args: made.backward(*args), model, batch)
+
+
+def test_a_step_goes_on_in_another_precision():
+    model = bnn(dtype=torch.float32)
+    made = Objective(model)
+    made.backward(rows(torch.float32), 100, torch.Generator().manual_seed(3))
+    assert_same(lambda _, *args: made.backward(*args), model.double(), rows())
 
 
 def test_outputs_in_single_precision_are_left_to_operators_of_torch():

@@ -8,10 +8,10 @@ from .distributions import (
 from .factorised_blocks import LARGEST_INVERSE as LARGEST_INVERSE
 from .operator import LOG_2PI as LOG_2PI, BalanceOperator as BalanceOperator, Factor as Factor
 from .randomness import (
-    SCHEME as SCHEME,
     BatchGenerator as BatchGenerator,
     flat_antithetic_normals as flat_antithetic_normals,
     random_keys as random_keys,
+    random_scheme as random_scheme,
 )
 from .subspace import exact_directions as exact_directions, log_volume as log_volume
 from .tolerance import (

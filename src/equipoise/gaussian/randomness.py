@@ -11,7 +11,7 @@ from torch import Tensor
 
 from equipoise.fast import enabled
 
-SCHEME = "threefry-2x32"  # how numbers follow from a seed; a run that began with another scheme is not resumed
+SCHEME = "threefry-2x32"  # of numbers that compiled code makes on the processor
 
 
 class BatchGenerator(torch.Generator):
@@ -82,9 +82,25 @@ def flat_antithetic_normals(
         torch.Size([6])
     """
     total, first = (generator.total, generator.rows.start) if isinstance(generator, BatchGenerator) else (n, 0)
-    on_processor = (device is None or device.type == "cpu") and enabled() and not torch.compiler.is_compiling()
-    draw = _draw_compiled if on_processor else partial(_draw_on_device, device)
+    draw = _draw_compiled if _is_counted(device) else partial(_draw_on_device, device)
     return draw(n, total, first, widths, generator).to(dtype)
+
+
+def random_scheme(device: torch.device) -> str:
+    """Return the name of the scheme by which numbers follow from a seed on a device.
+
+    A run that was begun with one scheme cannot be continued with another.
+
+    Example:
+        >>> random_scheme(torch.device("cuda"))
+        'torch.Generator on cuda'
+    """
+    return SCHEME if _is_counted(device) else f"torch.Generator on {device.type}"
+
+
+def _is_counted(device: torch.device | None) -> bool:
+    """Return whether numbers are made from a key and a counter by compiled code, or else by torch's generator."""
+    return (device is None or device.type == "cpu") and enabled() and not torch.compiler.is_compiling()
 
 
 def random_keys(n: int, generator: torch.Generator | None = None) -> list[int]:

@@ -1,4 +1,4 @@
-"""Network: weights with their posterior, heads and likelihoods; x to one Gaussian per draw of the weights.
+"""Network: weights with their posterior, heads and likelihoods; from inputs to one Gaussian per draw of the weights.
 
 In: standardized inputs and targets. Out: `ConstrainedBNN`, which draws weights, tolerances and sensor variances,
 conditions the network's Gaussian on the balances, and estimates the evidence lower bound (E1).

@@ -1,4 +1,4 @@
-"""The two likelihoods of measured outputs: the paper's diagonal one (L1) and the joint one (L2)."""
+"""Likelihoods of measured outputs: the paper's, which keeps the diagonal of `Σ_C` (L1), and the joint one (L2)."""
 
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """`(gaussian, y, sensor_var) -> log p(y)` per row; NaN in y means "not measured"."""
+    """A function `(gaussian, y, sensor_var) -> log p(y)` of each row; NaN in y means "not measured"."""
 
     def __call__(
         self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, sensor_var: Tensor | float = 0.0
@@ -23,14 +23,25 @@ def marginal(
     y: Float[Tensor, "... n_y"],
     sensor_var: Tensor | float = 0.0,
 ) -> Float[Tensor, "..."]:
-    """The paper's likelihood: the diagonal of `Σ_C` alone.
+    """Compute the paper's log likelihood, which treats outputs as independent given the network's weights.
 
     ::
 
         log p(y | t) = Σ_j log N(y_j; μ_C,j , v_C,j + w_j)                         (L1)
 
-    The paper has `w = 0`. The term of an output that was not measured is dropped. `v_C` is kept above the rounding of
-    `v`, so that an output that its balance determines completely has a finite density.
+    The paper has `w = 0`. `v_C` is kept above the rounding of `v`, so that an output that its balance determines
+    completely has a finite density.
+
+    Args:
+        gaussian: Distribution of the true outputs, conditioned on the balances if there are any.
+        y: Measured outputs, NaN where not measured; the terms of those are dropped.
+        sensor_var: Sensor variances `w`, broadcast against `y`.
+    Returns:
+        Log density of each row, in nats.
+
+    Example:
+        >>> marginal(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, torch.nan]))
+        tensor(-0.9189)
     """
     mean, measured = gaussian.mean, ~y.isnan()
     var = gaussian.var
@@ -45,7 +56,19 @@ def joint(
     y: Float[Tensor, "... n_y"],
     sensor_var: Tensor | float = 0.0,
 ) -> Float[Tensor, "..."]:
-    """The joint likelihood with sensor noise, by L2's identity; unmeasured outputs are marginalised (L2)."""
+    """Compute the log density of all measured outputs together; outputs not measured are marginalised (L2).
+
+    Args:
+        gaussian: Distribution of the true outputs, conditioned on the balances if there are any.
+        y: Measured outputs, NaN where not measured.
+        sensor_var: Sensor variances `w`, broadcast against `y`.
+    Returns:
+        Log density of each row, in nats.
+
+    Example:
+        >>> joint(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.zeros(2), sensor_var=1.0)
+        tensor(-2.5310)
+    """
     if isinstance(gaussian, DiagonalGaussian):
-        return marginal(gaussian, y, sensor_var)  # nothing couples the outputs: the two are the same
+        return marginal(gaussian, y, sensor_var)  # without balances, outputs are independent
     return gaussian.log_prob(y, sensor_var)

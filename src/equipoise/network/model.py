@@ -1,4 +1,4 @@
-"""ConstrainedBNN: network + balances + tolerances + likelihood, in standardized units; its ELBO and its draws."""
+"""The model: network, balances, tolerances and likelihood in standardized units; its evidence lower bound and draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,28 +18,52 @@ from equipoise.network.posterior import DRAW_BLOCK
 
 @dataclass(frozen=True)
 class NegativeElbo:
-    """The parts of the negative ELBO: the likelihood's per row, the divergences of the whole data set, in nats."""
+    """The parts of the negative evidence lower bound, in nats (E1).
+
+    Args:
+        nll: Negative log likelihood per row.
+        kl_weights: Divergence of the network's weights from their prior.
+        kl_tolerance, kl_offset, kl_sensor: Divergence of each tolerance, offset and sensor variance; empty without any.
+        n_rows: Number of rows in the data set, which the divergences belong to as a whole.
+    """
 
     nll: Float[Tensor, ""]
     kl_weights: Float[Tensor, ""]
     kl_tolerance: Float[Tensor, " m"]
-    kl_offset: Float[Tensor, " m_offset"]  # empty where offsets are not learned
+    kl_offset: Float[Tensor, " m_offset"]
     kl_sensor: Float[Tensor, " n_sensors"]
     n_rows: int
 
     def per_row(self, kl_weight: float = 1.0, temperature: float = 1.0) -> Float[Tensor, ""]:
-        """`−ELBO / N = E_q[−log p(y)] + (T KL(q(θ)‖p(θ)) + KL(q(ρ)‖p(ρ)) + …) / N` (E1, E2)."""
+        """Compute the loss per row (E1, E2).
+
+        ::
+
+            −ELBO / N = E_q[−log p(y)] + (T KL(q(θ)‖p(θ)) + KL(q(ρ)‖p(ρ)) + …) / N
+
+        Args:
+            kl_weight: Weight of all divergences.
+            temperature: `T`, the additional weight of the divergence of the network's weights.
+        """
         kl = temperature * self.kl_weights + self.kl_tolerance.sum() + self.kl_offset.sum() + self.kl_sensor.sum()
         return self.nll + kl_weight * kl / self.n_rows
 
 
 @dataclass(frozen=True)
 class PosteriorDraws:
-    """Joint draws of everything uncertain; draw axis first, then an axis for rows."""
+    """Joint draws of everything uncertain; draws on axis 0, then an axis for rows.
+
+    Args:
+        weights: The network's weights `θ`.
+        tol_var: Tolerances `r = exp(ρ)`; None without balances.
+        tol_var_again: Second draws of the tolerances for the same weights, for `E_θ[Var_r μ_C]` (D2).
+        offset: Offsets of the balances; None where they are not learned.
+        sensor_var: Sensor variances `ω`; None without sensors.
+    """
 
     weights: Float[Tensor, "n_draws P"]
     tol_var: Float[Tensor, "n_draws 1 m"] | None = None
-    tol_var_again: Float[Tensor, "n_draws 1 m"] | None = None  # a second ρ for the same θ: E_θ[Var_r μ_C]
+    tol_var_again: Float[Tensor, "n_draws 1 m"] | None = None
     offset: Float[Tensor, "n_draws 1 m"] | None = None
     sensor_var: Float[Tensor, "n_draws 1 n_y"] | None = None
 
@@ -48,12 +72,19 @@ class ConstrainedBNN(nn.Module):
     """A Bayesian network whose every Gaussian is conditioned on the balances.
 
     Args:
-        network: Gives one diagonal Gaussian per row and weight draw.
+        network: Maps inputs to one diagonal Gaussian per row and weight draw.
         conditioning: The balances in standardized units with their tolerances; None for a plain BNN.
         likelihood: `joint` (L2) or `marginal` (L1).
-        sensor: Sensor variances `ω` in standardized units, of which the network's sensor head makes `w(x)` where they
-            are learned (V4); None for `w = 0`.
-        rounding: Largest residual of `B' y' = t'` that is rounding alone, shape `(m,)`.
+        sensor: Sensor variances `ω` in standardized units; where they are learned, the network's sensor head makes
+            them depend on the inputs (V4). None for `w = 0`.
+        rounding: Largest residual of the standardized balances `B y = t` that is rounding alone, shape `(m,)`.
+
+    Example:
+        >>> network = BayesianMLP(3, 2, hidden=(8,), generator=torch.Generator().manual_seed(0))
+        >>> model = ConstrainedBNN(network)
+        >>> draws = model.draw(seed=0, block=0)
+        >>> model.at(draws, torch.zeros(5, 3), target=None).mean.shape
+        torch.Size([32, 5, 2])
     """
 
     rounding: Tensor | None
@@ -75,13 +106,20 @@ class ConstrainedBNN(nn.Module):
 
     @property
     def conditions_by_definition(self) -> bool:
-        """Whether `condition` is that of this class, so that what follows from C1–C4 in closed form holds."""
+        """Whether `condition` is that of this class, so that closed forms that follow from C1–C4 hold."""
         return type(self).condition is ConstrainedBNN.condition
 
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
     ) -> DiagonalGaussian | ConditionedGaussian:
-        """The network's Gaussian, in float64, conditioned on the balances if there are any (C1–C4)."""
+        """Condition the network's Gaussian on the balances, if there are any, in float64 (C1–C4).
+
+        Args:
+            gaussian: Distribution before conditioning, shape `(..., n_y)`.
+            target: `t = b − A x`, shape `(..., m)`.
+            tol_var: Tolerances `r`, shape `(..., m)`.
+            offset: Added to `target`, shape `(..., m)`.
+        """
         work = torch.float32 if gaussian.mean.device.type == "mps" else torch.float64
         gaussian = DiagonalGaussian(gaussian.mean.to(work), gaussian.var.to(work))
         if self.conditioning is None or target is None or tol_var is None:
@@ -90,22 +128,33 @@ class ConstrainedBNN(nn.Module):
         return self.conditioning.condition(gaussian, target, tol_var, self.rounding)
 
     def forward(self, rows: Rows, generator: torch.Generator | None = None) -> DiagonalGaussian | ConditionedGaussian:
-        """One conditioned Gaussian per row, each row with its own draw of weights, tolerances and offsets."""
+        """Compute one conditioned Gaussian per row, each with its own draw of weights, tolerances and offsets."""
         return self._conditioned(self.network(rows.x, generator), rows, generator)
 
     def log_likelihood(
-        self, said: NetworkGaussian, rows: Rows, generator: torch.Generator | None = None
+        self, prior: NetworkGaussian, rows: Rows, generator: torch.Generator | None = None
     ) -> Float[Tensor, " n"]:
-        """Of each row, for what the network said of it; tolerances, offsets and sensors are drawn row by row."""
-        gaussian = self._conditioned(said, rows, generator)
-        return self.likelihood(gaussian, rows.y, self._sensor_var(rows, said, generator))
+        """Compute the log likelihood of each row, with its own draw of tolerances, offsets and sensor variances.
+
+        Args:
+            prior: The network's Gaussians for these rows, before conditioning.
+            rows: Targets, measured outputs, and sensor variances where they are known per row.
+            generator: Randomness of the draws.
+        """
+        gaussian = self._conditioned(prior, rows, generator)
+        return self.likelihood(gaussian, rows.y, self._sensor_var(rows, prior, generator))
 
     def negative_elbo(self, rows: Rows, n_rows: int, generator: torch.Generator | None = None) -> NegativeElbo:
-        """A one-draw estimate of the negative ELBO from a batch of `rows` out of `n_rows` in the data set (E1).
+        """Estimate the negative evidence lower bound from a batch, with one draw per row (E1).
 
         ::
 
             −ELBO = Σ_i E_q[−log p(y_i | θ, ρ)] + KL(q(θ) ‖ p(θ)) + KL(q(ρ) ‖ p(ρ))          (E1)
+
+        Args:
+            rows: The batch.
+            n_rows: Number of rows in the data set.
+            generator: Randomness of the draws.
         """
         nll = -self.log_likelihood(self.network(rows.x, generator), rows, generator).mean()
         none = torch.zeros(0, dtype=nll.dtype, device=nll.device)
@@ -120,7 +169,7 @@ class ConstrainedBNN(nn.Module):
         )
 
     def draw(self, seed: int, block: int) -> PosteriorDraws:
-        """Draws number `32 · block … 32 · block + 31`, the same ones for given (seed, block) always."""
+        """Draw block number `block` of `DRAW_BLOCK` joint posterior draws; they depend on (seed, block) alone."""
         generator = torch.Generator().manual_seed(derived_seed(seed, block))
         posterior, layer, n = self.network.posterior, self.conditioning, DRAW_BLOCK
         normal = partial(_normal, generator, posterior.loc.device)
@@ -136,47 +185,65 @@ class ConstrainedBNN(nn.Module):
         return PosteriorDraws(weights, tol_var, again, offset, sensor)
 
     def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None) -> DiagonalGaussian | ConditionedGaussian:
-        """Conditioned Gaussians of shape `(n_draws, n, n_y)`: one (θ, ρ) per draw for *all* rows."""
+        """Compute conditioned Gaussians of shape `(n_draws, n, n_y)`, one (θ, ρ) per draw for *all* rows.
+
+        Args:
+            draws: Posterior draws.
+            x: Standardized inputs, shape `(n, n_x)`.
+            target: `t = b − A x`, shape `(n, m)`; None without balances.
+        """
         return self.measured_at(draws, x, target)[0]
 
     def measured_at(
         self, draws: PosteriorDraws, x: Tensor, target: Tensor | None
     ) -> tuple[DiagonalGaussian | ConditionedGaussian, Float[Tensor, "n_draws n n_y"] | float]:
-        """The same, and the sensor variances `w` with which they are measured."""
-        said = self.network.at(draws.weights, x)
-        gaussian = self.condition(said, target, draws.tol_var, draws.offset)
-        return gaussian, 0.0 if draws.sensor_var is None else self.sensor_var(draws.sensor_var, said)
+        """Compute the Gaussians of `at` and the sensor variances `w`, 0 without sensors."""
+        prior = self.network.at(draws.weights, x)
+        gaussian = self.condition(prior, target, draws.tol_var, draws.offset)
+        return gaussian, 0.0 if draws.sensor_var is None else self.sensor_var(draws.sensor_var, prior)
 
-    def sensor_var(self, omega: Tensor, said: NetworkGaussian) -> Tensor:
-        """`w(x) = ω κ(x)` where sensors are learned, `ω` where they are given (V4); shape of `said.mean`."""
-        if self.sensor is None or said.sensor_factor is None:
-            return omega.expand_as(said.mean)
-        return torch.where(self.sensor.learned, omega * said.sensor_factor.to(omega.dtype), omega)
+    def sensor_var(self, omega: Tensor, prior: NetworkGaussian) -> Tensor:
+        """Compute sensor variances: `w(x) = ω κ(x)` where sensors are learned, `ω` where they are known (V4).
+
+        Args:
+            omega: `ω`, broadcast against `prior.mean`.
+            prior: The network's Gaussians, which bring `κ`.
+        Returns:
+            `w`, of the shape of `prior.mean`.
+        """
+        if self.sensor is None or prior.sensor_factor is None:
+            return omega.expand_as(prior.mean)
+        return torch.where(self.sensor.learned, omega * prior.sensor_factor.to(omega.dtype), omega)
 
     def _conditioned(
-        self, said: NetworkGaussian, rows: Rows, generator: torch.Generator | None
+        self, prior: NetworkGaussian, rows: Rows, generator: torch.Generator | None
     ) -> DiagonalGaussian | ConditionedGaussian:
         layer, n = self.conditioning, len(rows)
         tol_var = None if layer is None else layer.tolerance.draw_rows(n, generator)
         offset = None if layer is None or layer.offset is None else layer.offset.draw_rows(n, generator)
-        return self.condition(said, rows.target, tol_var, offset)
+        return self.condition(prior, rows.target, tol_var, offset)
 
-    def _sensor_var(self, rows: Rows, said: NetworkGaussian, generator: torch.Generator | None) -> Tensor | float:
+    def _sensor_var(self, rows: Rows, prior: NetworkGaussian, generator: torch.Generator | None) -> Tensor | float:
         if rows.sensor_var is not None:
             return rows.sensor_var
-        return 0.0 if self.sensor is None else self.sensor_var(self.sensor.draw_rows(len(rows), generator), said)
+        return 0.0 if self.sensor is None else self.sensor_var(self.sensor.draw_rows(len(rows), generator), prior)
 
 
 def _normal(generator: torch.Generator, device: torch.device, *shape: int, dtype=torch.float64) -> Tensor:
-    """Standard normals, drawn on the CPU so that every device gets the same ones."""
+    """Draw standard normal numbers on the CPU, so that every device gets the same ones."""
     return torch.randn(shape, generator=generator, dtype=dtype).to(device)
 
 
 def derived_seed(*key: int) -> int:
-    """One 63-bit seed from several integers, well mixed."""
+    """Mix several integers into one seed of 63 bits.
+
+    Example:
+        >>> derived_seed(0, 1) != derived_seed(1, 0)
+        True
+    """
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def parameters_of(modules: Sequence[nn.Module | None]) -> list[nn.Parameter]:
-    """All parameters of those modules that are there."""
+    """Return the parameters of all modules that are not None."""
     return [parameter for module in modules if module is not None for parameter in module.parameters()]

@@ -1,4 +1,4 @@
-"""Mean-field Gaussian posterior over one flat vector of weights: draws and KL."""
+"""The mean-field Gaussian posterior of a flat vector of weights: its draws and its divergence from the prior."""
 
 import math
 
@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-DRAW_BLOCK = 32  # draws that share one seeded stream; draw d is the same whatever the number of draws or chunk size
+DRAW_BLOCK = 32  # draws that share one seeded stream: draw d depends neither on their number nor on chunks of rows
 
 
 class MeanFieldGaussian(nn.Module):
-    """`q(θ) = N(loc, diag(std²))` beside the prior `p(θ) = N(0, prior_std² I)`.
+    """The posterior `q(θ) = N(loc, diag(std²))` beside the prior `p(θ) = N(0, prior_std² I)`.
 
     Args:
         loc: Starting means, shape `(P,)`.
@@ -31,10 +31,11 @@ class MeanFieldGaussian(nn.Module):
 
     @property
     def std(self) -> Float[Tensor, " P"]:
+        """Standard deviation of each weight."""
         return self.log_std.exp()
 
     def kl(self) -> Float[Tensor, ""]:
-        """`KL(q(θ) ‖ p(θ))`, *summed* over weights, in nats.
+        """Compute the divergence `KL(q(θ) ‖ p(θ))`, *summed* over weights, in nats.
 
         ::
 
@@ -46,12 +47,17 @@ class MeanFieldGaussian(nn.Module):
 
     @torch.no_grad()
     def set_grad(self, of_loc: Float[Tensor, " P"], of_log_std: Float[Tensor, " P"], kl_weight: float) -> None:
-        """Leave given gradients, plus those of `kl_weight · KL` (K1), in the parameters' `.grad`."""
+        """Set `.grad` to the gradients of a loss plus those of `kl_weight · KL` (K1).
+
+        Args:
+            of_loc, of_log_std: Gradients of the loss with respect to `loc` and `log_std`.
+            kl_weight: Weight of the divergence.
+        """
         precision = self.prior_std**-2
-        self.loc.grad = of_loc.add_(self.loc, alpha=kl_weight * precision)
+        self.loc.grad = of_loc.add(self.loc, alpha=kl_weight * precision)
         relative = (2.0 * self.log_std).exp_().mul_(precision).sub_(1.0)
-        self.log_std.grad = of_log_std.add_(relative, alpha=kl_weight)
+        self.log_std.grad = of_log_std.add(relative, alpha=kl_weight)
 
     def draw(self, noise: Float[Tensor, "n_draws P"]) -> Float[Tensor, "n_draws P"]:
-        """Joint weight draws `θ = loc + std ⊙ ξ` for standard normal `ξ` (V1)."""
+        """Return joint weight draws `θ = loc + std ⊙ ξ` for standard normal numbers `ξ` (V1)."""
         return self.loc + self.std * noise

@@ -1,7 +1,8 @@
-"""Rows through all layers of a mean-field network, and gradients back, without a graph.
+"""Forward and backward propagation through the layers of a mean-field network, without autograd's graph.
 
-At the sizes of these networks a training step is bound by the number of operations, not by their work. Autograd over
-`BayesianMLP.forward` is the definition and the tests' oracle; what is here is the same in less time.
+At the sizes of these networks the time of a training step depends on the number of operations, not on their work.
+Autograd over `BayesianMLP.forward` is the definition and the tests' oracle; this module computes the same numbers in
+less time.
 """
 
 import itertools
@@ -27,12 +28,22 @@ _BACKWARD = {  # (gradient of the activation, its argument, its value) -> gradie
     "relu": lambda grad, a, h: torch.ops.aten.threshold_backward(grad, h, 0.0),
     "gelu": lambda grad, a, h: torch.ops.aten.gelu_backward(grad, a),
 }
-WIDEST = 256  # layer for which a single core is enough
+WIDEST = 256  # layer for which one core is enough
 Pull = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Views of a flat parameter vector: `(W, bias)` of each layer, `W` of shape `(..., fan_in, fan_out)`."""
+    """Return views `(W, bias)` of each layer in a flat parameter vector, `W` of shape `(..., fan_in, fan_out)`.
+
+    Args:
+        flat: Weights, then biases, layer after layer.
+        sizes: Widths of inputs, hidden layers and outputs.
+
+    Example:
+        >>> (W, bias), = layers(torch.arange(3.0), (2, 1))
+        >>> W.shape, bias
+        (torch.Size([2, 1]), tensor([2.]))
+    """
     shapes = list(itertools.pairwise(sizes))
     parts = flat.split([length for a, b in shapes for length in (a * b, b)], dim=-1)  # one call, not one per slice
     weights = [W.view(*W.shape[:-1], a, b) for W, (a, b) in zip(parts[::2], shapes, strict=True)]
@@ -40,13 +51,19 @@ def layers(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tuple[Ten
 
 
 def is_compiled(like: Tensor, sizes: Sequence[int], activation: str) -> bool:
-    """Whether `kernels.layers` has a network: on the processor, unless it is so wide that several threads pay."""
+    """Return whether compiled code serves a network: on the processor, unless a layer is wider than `WIDEST`.
+
+    Args:
+        like: A tensor on the device in question.
+        sizes: Widths of inputs, hidden layers and outputs.
+        activation: Name of the activation.
+    """
     on_processor = like.device.type == "cpu" and enabled() and not torch.compiler.is_compiling()
     return on_processor and max(sizes) <= WIDEST and activation in ("silu", "tanh", "relu")
 
 
 def split_units(flat: Float[Tensor, " units"], n: int, sizes: Sequence[int]) -> list[Tensor]:
-    """Views of a flat vector of numbers for all units of all rows: one of shape `(n, width)` for each layer."""
+    """Return views of shape `(n, width)` of each layer in a flat vector of numbers for all units of all rows."""
     return [part.view(n, -1) for part in flat.split([n * width for width in sizes[1:]])]
 
 
@@ -59,9 +76,16 @@ def propagate_draws(
     sizes: Sequence[int],
     activation: str,
 ) -> tuple[Float[Tensor, "n n_out"], Pull]:
-    """Local reparameterisation (V2): the last layer's units, and their gradient to those of `loc` and `log_std`.
+    """Propagate rows through all layers by local reparameterisation (V2).
 
-    `noise` has a standard normal number for each row and unit, layer by layer, flat.
+    Args:
+        loc, log_std: Means and logarithms of the standard deviations of all weights.
+        x: Inputs.
+        noise: A standard normal number for each row and unit, layer by layer, flat.
+        sizes: Widths of inputs, hidden layers and outputs.
+        activation: Name of the activation.
+    Returns:
+        The last layer's units, and a function from their gradient to those of `loc` and `log_std`.
     """
     if is_compiled(x, sizes, activation):
         return _propagate_compiled(loc, log_std, x, noise, sizes, activation)
@@ -91,17 +115,17 @@ def _pull_draws(
     grad: Tensor,
 ) -> tuple[Tensor, Tensor]:
     of_loc, of_var = torch.empty_like(loc), torch.empty_like(var)
-    into = list(zip(layers(of_loc, sizes), layers(of_var, sizes), strict=True))
+    gradients = list(zip(layers(of_loc, sizes), layers(of_var, sizes), strict=True))
     for i in reversed(range(len(weights))):
-        ((W, _), (W_var, _)), ((into_W, into_bias), (into_W_var, into_bias_var)) = weights[i], into[i]
+        ((W, _), (W_var, _)), ((of_W, of_bias), (of_W_var, of_bias_var)) = weights[i], gradients[i]
         h, square, std, a = saved[i]
         if i < len(weights) - 1:
             grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
         of_square = (grad * noise[i]).div_(std)  # twice the gradient of std²
-        torch.mm(h.T, grad, out=into_W)
-        torch.sum(grad, 0, out=into_bias)
-        torch.mm(square.T, of_square, out=into_W_var)
-        torch.sum(of_square, 0, out=into_bias_var)
+        torch.mm(h.T, grad, out=of_W)
+        torch.sum(grad, 0, out=of_bias)
+        torch.mm(square.T, of_square, out=of_W_var)
+        torch.sum(of_square, 0, out=of_bias_var)
         if i > 0:
             grad = torch.mm(grad, W.T).addcmul_(h, torch.mm(of_square, W_var.T))
     return of_loc, of_var.mul_(var)
@@ -110,7 +134,7 @@ def _pull_draws(
 def _propagate_compiled(
     loc: Tensor, log_std: Tensor, x: Tensor, noise: Tensor, sizes: Sequence[int], activation: str
 ) -> tuple[Tensor, Pull]:
-    """The same on the processor, all layers in one compiled call."""
+    """Compute `propagate_draws` on the processor, all layers in one compiled call."""
     from equipoise.fast import layers as loops
 
     widths, means, inputs, xi = np.array(sizes), loc.detach().numpy(), _flat(x), noise.numpy()
@@ -120,8 +144,8 @@ def _propagate_compiled(
 
     def pull(grad: Tensor) -> tuple[Tensor, Tensor]:
         of_loc, of_log_std = torch.empty_like(loc), torch.empty_like(loc)
-        into = of_loc.numpy(), of_log_std.numpy()
-        loops.backward(widths, means, var, inputs, units, squares, slopes, ratios, _flat(grad), *into)
+        buffers = of_loc.numpy(), of_log_std.numpy()
+        loops.backward(widths, means, var, inputs, units, squares, slopes, ratios, _flat(grad), *buffers)
         return of_loc, of_log_std
 
     return _last_layer(units, len(x), sizes[-1]), pull
@@ -131,7 +155,16 @@ def _propagate_compiled(
 def propagate_means(
     loc: Float[Tensor, " P"], x: Float[Tensor, "n n_x"], sizes: Sequence[int], activation: str
 ) -> tuple[Float[Tensor, "n n_out"], Callable[[Tensor], Tensor]]:
-    """The same at the posterior means: the last layer's units, and their gradient to that of `loc`."""
+    """Propagate rows through all layers at the posterior means.
+
+    Args:
+        loc: Means of all weights.
+        x: Inputs.
+        sizes: Widths of inputs, hidden layers and outputs.
+        activation: Name of the activation.
+    Returns:
+        The last layer's units, and a function from their gradient to that of `loc`.
+    """
     if is_compiled(x, sizes, activation):
         return _propagate_compiled_means(loc, x, sizes, activation)
     weights, act, h, saved = layers(loc, sizes), ACTIVATIONS[activation], x, []
@@ -174,13 +207,13 @@ def _pull_means(
     loc: Tensor, weights: list, saved: list, sizes: Sequence[int], activation: str, grad: Tensor
 ) -> Float[Tensor, " P"]:
     of_loc = torch.empty_like(loc)
-    into = layers(of_loc, sizes)
+    gradients = layers(of_loc, sizes)
     for i in reversed(range(len(weights))):
         h, a = saved[i]
         if i < len(weights) - 1:
             grad = _BACKWARD[activation](grad, a, saved[i + 1][0])
-        torch.mm(h.T, grad, out=into[i][0])
-        torch.sum(grad, 0, out=into[i][1])
+        torch.mm(h.T, grad, out=gradients[i][0])
+        torch.sum(grad, 0, out=gradients[i][1])
         if i > 0:
             grad = torch.mm(grad, weights[i][0].T)
     return of_loc

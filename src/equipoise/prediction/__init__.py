@@ -1,7 +1,7 @@
-"""Prediction: the mixture over posterior draws and everything that can be asked of it.
+"""Prediction: the mixture over posterior draws, its moments, quantiles, samples, densities and scores.
 
 In: a fitted model, its `Standardizer` and inputs. Out: a `Predictive` with mean, standard deviation, quantiles, joint
-samples, densities and the `Ledger` of its variance; scores of it; and what a fit taught about each balance and sensor.
+samples, densities and the `Ledger` of its variance; its scores; and the trust in each balance and sensor after a fit.
 
 Calls: `network`, `data`, `gaussian`, `balances`.
 """

@@ -1,4 +1,4 @@
-"""What turns a log density in standardized units into one in the user's units."""
+"""Log densities in standardized units converted to the user's units (L4)."""
 
 import numpy as np
 import torch
@@ -16,15 +16,17 @@ Array = NDArray[np.float64]
 def log_density_units(
     model: ConstrainedBNN, standardizer: Standardizer, Y: Float[np.ndarray, "n n_y"], sensor_var: Tensor | float
 ) -> Float[np.ndarray, " n"]:
-    """To be added to the log density of each row (L4).
+    """Compute the term that turns the log density of each row into one in the user's units (L4).
 
     Each measured output contributes `−log s_j`. Exact balances add the ratio of their subspace volumes (L3).
 
     Args:
-        model: In standardized units.
-        standardizer: Knows the units.
-        Y: Outputs, NaN where not measured.
+        model: The model, in standardized units.
+        standardizer: The change of units.
+        Y: Outputs in the user's units, NaN where not measured.
         sensor_var: Typical sensor variances, broadcast against Y: where they are 0, an output is known exactly.
+    Returns:
+        The term to be added to the log density of each row.
     """
     measured = ~np.isnan(Y)
     units = -(measured * np.log(standardizer.y_std)).sum(-1)
@@ -38,7 +40,7 @@ def log_density_units(
 
 
 def _volume_ratio(standardizer: Standardizer, exact: Bool[Tensor, " m"], uncertain: Bool[Tensor, "k n_y"]) -> Array:
-    """`log vol(B') − log vol(B' diag(1/s))` of exact balances over outputs that are known exactly."""
+    """Compute `log vol(B') − log vol(B' diag(1/s))` of exact balances over outputs that are known exactly."""
     B, std = torch.as_tensor(standardizer.B), torch.as_tensor(standardizer.y_std)
     V = exact_directions(B, exact, uncertain)
     known = B * (~uncertain).to(B.dtype).unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""The exact account of predictive variance, streamed over draws.
+"""The ledger: the exact decomposition of predictive variance, accumulated over blocks of draws.
 
 Over the same draws of (θ, ρ), with `Δ = μ_C − μ` and one ddof (0, so that it is the mixture's own variance)::
 
@@ -19,26 +19,26 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.prediction.running_moments import DrawBlock, RunningMoments
+from equipoise.prediction.running_moments import BlockBuffer, RunningMoments
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
 class Ledger:
-    """Where the predictive variance of each row and output comes from; arrays `(n, n_y)`, in squared units (D1).
+    """The parts of the predictive variance of each row and output; arrays `(n, n_y)`, in squared user units (D1).
 
     Args:
         aleatoric: `E[v]`, the network's own noise before conditioning.
-        reduction: `E[diag(K S Kᵀ)]`, what the balances take away; to be subtracted.
+        reduction: `E[diag(K S Kᵀ)]`, the variance that the balances remove; to be subtracted.
         epistemic: `Var[μ]`, disagreement between weight draws before conditioning.
-        shift: `Var[Δ]`, spread of what conditioning does to the mean.
+        shift: `Var[Δ]`, spread of the change of the mean by conditioning.
         interaction: `2 Cov[μ, Δ]`; negative where conditioning undoes disagreement.
         sensor: `E[w]` for measured values, 0 for true ones.
         tolerance_share: `E_θ[Var_r μ_C]` (D2), part of `shift`, not a term of its own.
         lost_without: Per balance, the reduction lost if it alone were left out (D4), shape `(m, n, n_y)`.
-        outputs, balances: Their names.
-        baseline: Variance of a separately trained network without balances, where one was given.
+        outputs, balances: Names of outputs and balances.
+        baseline: Variance of a separately trained network without balances; None without one.
     """
 
     aleatoric: Array
@@ -67,7 +67,7 @@ class Ledger:
         return self.aleatoric + self.epistemic + self.sensor
 
     def to_frame(self) -> pd.DataFrame:
-        """Averages over rows, one line per output."""
+        """Return averages over rows as a table with one line per output."""
         terms = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor", "total", "before")
         columns = {name: getattr(self, name).mean(0) for name in (*terms, "tolerance_share")}
         columns |= {f"lost without {name}": self.lost_without[k].mean(0) for k, name in enumerate(self.balances)}
@@ -77,11 +77,11 @@ class Ledger:
 
 
 class LedgerAccumulator:
-    """The terms of D1, D2 and D4 at some rows, from blocks of draws.
+    """Accumulates the terms of D1, D2 and D4 at some rows over blocks of draws.
 
     Args:
-        touched: Which balance has which output, where no two share one: each then brings all of the reduction of its
-            outputs. None where what is lost without each comes with the blocks.
+        touched: Which balance has which output, if no two share one: the whole reduction of an output is then due to
+            its balance. None if the reduction lost without each balance is added with the blocks.
     """
 
     def __init__(self, touched: Bool[Tensor, "m n_y"] | None = None):
@@ -90,12 +90,12 @@ class LedgerAccumulator:
         self._sensor: Tensor | float = 0.0
         self._lost: Tensor | float = 0.0
 
-    def add(self, block: DrawBlock, sensor_var: Tensor | float, lost: Float[Tensor, "m n n_y"] | float = 0.0) -> None:
-        """A block of draws.
+    def add(self, block: BlockBuffer, sensor_var: Tensor | float, lost: Float[Tensor, "m n n_y"] | float = 0.0) -> None:
+        """Add a block of draws.
 
         Args:
-            block: Of `ACCOUNT`.
-            sensor_var: `w` of each draw, or `(n, n_y)` or `(n_y,)` of all.
+            block: `LEDGER_FIELDS` of the draws.
+            sensor_var: `w` of each draw, or `(n, n_y)` or `(n_y,)` for all draws.
             lost: The reduction lost without each balance, summed over draws.
         """
         self._moments.add(block)
@@ -104,11 +104,11 @@ class LedgerAccumulator:
         self._lost = self._lost + lost
 
     def terms(self) -> dict[str, Float[Tensor, "..."]]:
-        """Arrays `(n, n_y)`, and `(m, n, n_y)` for `lost_without`; and the mixture's `mean`."""
+        """Return arrays `(n, n_y)` by the names of `Ledger`'s fields; `(m, n, n_y)` for `lost_without`."""
         m, touched = self._moments, self._touched
         result = {name: m.mean(name) for name in ("aleatoric", "reduction", "tolerance_share")}
         result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
         result |= {"interaction": 2.0 * m.cov("shift", "mu")}
         result |= {"sensor": torch.zeros_like(result["shift"]) + self._sensor / m.count}
-        lost = self._lost / m.count if touched is None else touched.unsqueeze(1) * result["reduction"]
-        return result | {"lost_without": lost, "mean": m.mean("mu") + m.mean("shift")}  # D4, P2
+        lost = torch.as_tensor(self._lost) / m.count if touched is None else touched.unsqueeze(1) * result["reduction"]
+        return result | {"lost_without": lost}  # D4

@@ -1,7 +1,7 @@
-"""Scores of a predictive distribution: its marginals, its joint, and how far it misses balances. All in user units.
+"""Scores of a predictive distribution: of its marginals, of its joint, and of its violations of balances.
 
-What was measured is scored against `p.measured()`. A NaN in Y was not measured and is left out. The mixture is
-streamed through the private generators of `Predictive`: its components are too many to be handed over at once.
+All are in user units. Measured values are scored against `p.measured()`. A NaN in Y was not measured and is left out.
+Scores go through the mixture's components block by block, since there are too many of them for memory.
 """
 
 import dataclasses
@@ -19,7 +19,6 @@ from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from equipoise.balances import LinearConstraint
-from equipoise.data import frames
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed, joint
@@ -28,33 +27,46 @@ from equipoise.prediction.predictive import Predictive
 Array = NDArray[np.float64]
 LOG10_EDGES = np.linspace(-18, 8, 1301)  # bins of 0.02 decades for the sizes of residuals
 CRPS_ROWS = 8  # rows at a time: pairs of components stay in cache
-LEAST_STD = 1e-12  # of a component, in units of the output's standard deviation
+LEAST_STD = 1e-12  # of a component, relative to the output's standard deviation
 
 
 # --- Marginals --------------------------------------------------------------------------------------------------------
 
 
 def squared_error(p: Predictive, Y: Any) -> Array:
-    """Mean squared error of the predictive mean, shape `(n_y,)`; NaN for an output that was never measured."""
-    return _mean_over_rows((np.asarray(p.mean, dtype=float) - _outputs(p, Y)) ** 2)
+    """Compute the mean squared error of the predictive mean over rows.
+
+    Args:
+        p: The prediction.
+        Y: Measured outputs, shape `(n, n_y)`.
+    Returns:
+        Errors in squared user units, shape `(n_y,)`; NaN for an output that was never measured.
+    """
+    return _mean_over_rows((np.asarray(p.mean, dtype=float) - p._user_outputs(Y)) ** 2)
 
 
 def interval_width(p: Predictive, level: float = 0.95) -> Array:
-    """Mean width of the central intervals, shape `(n_y,)`."""
+    """Compute the mean width over rows of the central intervals of probability `level`, shape `(n_y,)`."""
     lower, upper = p.interval(level)
     return (np.asarray(upper, dtype=float) - np.asarray(lower, dtype=float)).mean(0)
 
 
 def pit(p: Predictive, Y: Any) -> Array:
-    """Probability integral transform: the mixture's distribution function at what was measured, shape `(n, n_y)`.
+    """Compute the probability integral transform: the mixture's distribution function at the measured values.
 
     ::
 
         F(y) = 1/n Σ_d Φ((y − μ_d) / σ_d)
 
-    Uniform over rows if the predictive distribution is right; NaN where nothing was measured.
+    It is uniform over rows if the predictive distribution is right.
+
+    Args:
+        p: The prediction of measured values.
+        Y: Measured outputs, shape `(n, n_y)`.
+    Returns:
+        Values between 0 and 1, shape `(n, n_y)`; NaN where nothing was measured.
     """
-    y = torch.as_tensor(p.standardizer.outputs(_outputs(p, Y)))
+    y = torch.as_tensor(p.standardizer.outputs(p._user_outputs(Y)))
     result = np.empty(y.shape)
     for rows in p._chunks():
         total, here = torch.zeros(()), y[rows]
@@ -65,12 +77,28 @@ def pit(p: Predictive, Y: Any) -> Array:
 
 
 def coverage(p: Predictive, Y: Any, levels: Any = 0.95) -> Array:
-    """Share of measured values inside their central intervals, shape `(n_levels, n_y)`."""
+    """Compute the share of measured values inside their central intervals.
+
+    Args:
+        p: The prediction of measured values.
+        Y: Measured outputs, shape `(n, n_y)`.
+        levels: Probabilities of the intervals, one number or several.
+    Returns:
+        Shares, shape `(n_levels, n_y)`.
+    Raises:
+        InputError: If a level is not strictly between 0 and 1.
+    """
     return coverage_of_pit(pit(p, Y), levels)
 
 
 def coverage_of_pit(F: Float[np.ndarray, "n n_y"], levels: Any) -> Float[np.ndarray, "n_levels n_y"]:
-    """Share of rows inside central intervals, from values of `pit`: `|F − ½| ≤ level / 2`.
+    """Compute the share of rows inside central intervals from values of `pit`: `|F − ½| ≤ level / 2`.
+
+    Args:
+        F: Values of `pit`, NaN where nothing was measured.
+        levels: Probabilities of the intervals, one number or several.
+    Raises:
+        InputError: If a level is not strictly between 0 and 1.
 
     Example:
         >>> coverage_of_pit(np.array([[0.01], [0.3], [0.5], [0.9]]), [0.5, 0.9])
@@ -85,7 +113,7 @@ def coverage_of_pit(F: Float[np.ndarray, "n n_y"], levels: Any) -> Float[np.ndar
 
 
 def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
-    """Continuous ranked probability score of each row and output, shape `(n, n_y)`; smaller is better.
+    """Compute the continuous ranked probability score of each row and output; smaller is better.
 
     ::
 
@@ -93,22 +121,29 @@ def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
 
     in closed form for the mixture of the first `n_components` draws: draws are independent, so the first ones are as
     good as any, and the work grows with the square of their number.
+
+    Args:
+        p: The prediction of measured values.
+        Y: Measured outputs, shape `(n, n_y)`.
+        n_components: Number of draws.
+    Returns:
+        Scores in user units, shape `(n, n_y)`; NaN where nothing was measured.
     """
-    Y = _outputs(p, Y)
+    Y = p._user_outputs(Y)
     y, result = p.standardizer.outputs(Y), np.empty(Y.shape)
     few = dataclasses.replace(p, n_draws=min(n_components, p.n_draws))
     for rows in few._chunks():
         parts = [(gaussian.mean, _std(gaussian, w)) for gaussian, w, _ in few._components(rows)]
         mean, std = (torch.cat(part).movedim(0, -1).cpu().numpy() for part in zip(*parts, strict=True))
         for start in range(0, len(mean), CRPS_ROWS):
-            some = slice(start, start + CRPS_ROWS)
-            scores = scoringrules.crps_mixnorm(y[rows][some], mean[some], std[some], backend="numpy")
-            result[rows][some] = scores
+            part = slice(start, start + CRPS_ROWS)
+            scores = scoringrules.crps_mixnorm(y[rows][part], mean[part], std[part], backend="numpy")
+            result[rows][part] = scores
     return result * p.standardizer.y_std
 
 
 def mean_crps(p: Predictive, Y: Any) -> Array:
-    """Mean of `crps` over what was measured, shape `(n_y,)`; NaN for an output that was never measured."""
+    """Average `crps` over the measured values, shape `(n_y,)`; NaN for an output that was never measured."""
     return _mean_over_rows(crps(p, Y))
 
 
@@ -116,7 +151,7 @@ def mean_crps(p: Predictive, Y: Any) -> Array:
 
 
 def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.ndarray, " n_rows"]:
-    """Energy score of each row as a whole, from joint draws; smaller is better.
+    """Compute the energy score of each row as a whole from joint draws; smaller is better.
 
     ::
 
@@ -125,27 +160,33 @@ def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.nd
     The second expectation is over pairs of different draws, so that the score is unbiased whatever `n`.
 
     Args:
-        p: Of measured values.
-        Y: What was measured, shape `(n_rows, n_y)`; a row in which an output is missing gets NaN.
-        scale: `s`, such as the training data's standard deviations, shape `(n_y,)`, so that units do not decide.
-        n: Draws, at least 2.
+        p: The prediction of measured values.
+        Y: Measured outputs, shape `(n_rows, n_y)`; a row in which an output is missing gets NaN.
+        scale: `s`, such as the training data's standard deviations, shape `(n_y,)`, so that units do not matter.
+        n: Number of draws, at least 2.
+    Raises:
+        InputError: If `n` or `scale` is out of range.
     """
     if n < 2:
         raise InputError(f"n must be at least 2, for pairs of draws, but got {n}.")
     s = np.asarray(scale, dtype=float)
     if s.shape != (len(p.outputs),) or not np.all((s > 0) & np.isfinite(s)):
         raise InputError(f"scale must hold one positive number per output, {len(p.outputs)} of them, but got {scale}.")
-    y, draws = _outputs(p, Y) / s, p.sample(n) / s
+    y, draws = p._user_outputs(Y) / s, p.sample(n) / s
     error = np.linalg.norm(draws - y, axis=-1).mean(0)
     return error - 0.5 * np.array([pdist(draws[:, i]).mean() for i in range(len(y))])
 
 
 def joint_nll(p: Predictive, Y: Any) -> float:
-    """Mean negative log density of whole rows, in nats per row; outputs that were not measured are integrated out.
+    """Compute the mean negative log density of whole rows, in nats per row; outputs not measured are marginalised.
 
     A row in which nothing was measured has density 1 and would only dilute the mean: it is left out. NaN if all are.
+
+    Args:
+        p: The prediction of measured values.
+        Y: Measured outputs, shape `(n, n_y)`.
     """
-    seen = ~np.isnan(_outputs(p, Y)).all(1)
+    seen = ~np.isnan(p._user_outputs(Y)).all(1)
     return -float(p.log_prob(Y)[seen].mean()) if seen.any() else math.nan
 
 
@@ -154,14 +195,14 @@ def joint_nll(p: Predictive, Y: Any) -> float:
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """Sizes of residuals over draws and rows.
+    """Absolute values of the balances' residuals over draws and rows.
 
     Args:
-        names: Of the k series: each balance by its name, then "overall", the mean over balances in their own units,
-            and "overall_relative", that of `|z_k| / c_k`.
+        names: Names of the k series: the balances, then "overall", the mean over balances in their own units, and
+            "overall_relative", the mean of `|z_k| / c_k`.
         of_draws: Mean over the rows for each draw, shape `(k, n_draws)`.
-        counts: Histogram over draws and rows, shape `(k, n_bins + 2)`: below the first of `LOG10_EDGES`, zeros
-            among them; between the edges; and above the last.
+        counts: Histogram over draws and rows, shape `(k, n_bins + 2)`: below the first of `LOG10_EDGES` (zeros, too),
+            between the edges, and above the last.
     """
 
     names: tuple[str, ...]
@@ -170,7 +211,7 @@ class Magnitudes:
 
     @property
     def mean(self) -> Float[np.ndarray, " k"]:
-        """Mean over draws and rows."""
+        """Mean of each series over draws and rows."""
         return self.of_draws.mean(1)
 
     @property
@@ -192,18 +233,19 @@ def violations(
     scale: Any = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Magnitudes, Magnitudes]:
-    """How far draws miss balances: the conditioned means of `n` posterior draws, and true outputs drawn from each.
+    """Compute how far draws violate balances: conditioned means of posterior draws, and true outputs drawn from each.
 
-    Both in one pass over draws and rows. Outputs are drawn as the model was trained: jointly, or independently from
-    the diagonal of `Σ_C` under the marginal likelihood.
+    Outputs are drawn as the model was trained: jointly, or independently from the diagonal of `Σ_C` under the marginal
+    likelihood.
 
     Args:
-        p: Whose inputs and posterior; sensor noise is not added.
-        n: Posterior draws, not limited by `n_draws`.
+        p: A prediction, for its inputs and posterior; sensor noise is not added.
+        n: Number of posterior draws, not limited by `n_draws`.
         constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
         scale: `c_k`, shape `(m,)`; by default from the standard deviations of the fit's training outputs.
-        progress: Called with the share that is done.
-    Returns: Of the means, and of the outputs.
+        progress: Called with the share that is done, up to 1.
+    Returns:
+        Residuals of the means, and of the outputs.
     """
     constraint = p._constraint if constraint is None else constraint
     scale = constraint.scale(p.standardizer.y_std) if scale is None else np.asarray(scale, dtype=float)
@@ -223,13 +265,13 @@ def violations(
 
 
 def _sizes(z: Float[np.ndarray, "n_draws n m"], scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "k n_draws n"]:
-    """`|z_k|` of each balance, their mean, and the mean of `|z_k| / c_k`."""
+    """Compute `|z_k|` of each balance, their mean, and the mean of `|z_k| / c_k`."""
     sizes = np.abs(np.moveaxis(z, -1, 0))
     return np.stack([*sizes, sizes.mean(0), (sizes / scale[:, None, None]).mean(0)])
 
 
 class _Tally:
-    """Collects sizes of residuals from blocks of draws and chunks of rows."""
+    """Accumulates absolute residuals over blocks of draws and chunks of rows."""
 
     def __init__(self, balances: tuple[str, ...], n_draws: int, n_rows: int):
         self.names = (*balances, "overall", "overall_relative")
@@ -238,16 +280,17 @@ class _Tally:
         self.counts = np.zeros((len(self.names), len(LOG10_EDGES) + 1), dtype=np.int64)
 
     def add(self, first: int, sizes: Float[np.ndarray, "k n_draws n"]) -> None:
-        """Sizes of draws number `first` and following."""
+        """Add the absolute residuals of draws number `first` and following."""
         self.sums[:, first : first + sizes.shape[1]] += sizes.sum(2)
         self.counts += _histogram(sizes.reshape(len(sizes), -1))
 
     def magnitudes(self) -> Magnitudes:
+        """Return the accumulated residuals."""
         return Magnitudes(self.names, self.sums / self.n_rows, self.counts)
 
 
 def _histogram(sizes: Float[np.ndarray, "k n"]) -> Int[np.ndarray, "k n_bins_and_2"]:
-    """Counts below, between and above `LOG10_EDGES`; in single precision, which is far finer than the bins."""
+    """Count sizes below, between and above `LOG10_EDGES`; in single precision, which is far finer than the bins."""
     n_bins, width = len(LOG10_EDGES) + 1, LOG10_EDGES[1] - LOG10_EDGES[0]
     with np.errstate(divide="ignore", over="ignore"):
         place = np.log10(sizes.astype(np.float32))
@@ -257,7 +300,7 @@ def _histogram(sizes: Float[np.ndarray, "k n"]) -> Int[np.ndarray, "k n_bins_and
 
 
 def _histogram_median(counts: Int[np.ndarray, " n_bins_and_2"]) -> float:
-    """Interpolated in log10 within the middle bin; 0 below the edges and ∞ above them."""
+    """Interpolate the median in log10 within the middle bin; 0 below the edges and ∞ above them."""
     below = np.cumsum(counts)
     half = 0.5 * below[-1]
     middle = int(np.searchsorted(below, half))
@@ -271,22 +314,13 @@ def _histogram_median(counts: Int[np.ndarray, " n_bins_and_2"]) -> float:
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
-def _outputs(p: Predictive, Y: Any) -> Array:
-    """Measured outputs `(n, n_y)` in the order of the predictive distribution."""
-    values = np.asarray(frames.select(Y, p.outputs, "Y"), dtype=float)
-    values = values.reshape(-1, 1) if values.ndim == 1 and len(p.outputs) == 1 else values
-    if values.shape != (expected := (len(p.X), len(p.outputs))):
-        raise InputError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {values.shape}.")
-    return values
-
-
 def _std(gaussian: Any, w: Tensor | float) -> Tensor:
-    """Standard deviations of components; where balances leave no variance at all, as good as none."""
+    """Return standard deviations of components, at least `LEAST_STD` where balances leave no variance."""
     return (gaussian.var + w).sqrt().clamp_min(LEAST_STD)
 
 
 def _mean_over_rows(values: Float[np.ndarray, "n n_y"]) -> Float[np.ndarray, " n_y"]:
-    """Mean over the rows that have a value; NaN where none has."""
+    """Average over the rows that have a value; NaN where none has."""
     seen = ~np.isnan(values)
     count = seen.sum(0)
     return np.where(count > 0, np.where(seen, values, 0.0).sum(0) / np.maximum(count, 1), np.nan)

@@ -1,4 +1,4 @@
-"""The mixture over posterior draws at given rows, block of draws by block of draws.
+"""The mixture over posterior draws at the rows of a table, computed one block of draws after the other.
 
 ::
 
@@ -7,7 +7,7 @@
 Draw number d is the same (θ, ρ) for all rows: it depends on (seed, d) alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,31 +17,37 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.data import Standardizer
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian import ConditionedGaussian
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, NetworkGaussian, PosteriorDraws
 from equipoise.prediction.ledger import LedgerAccumulator
-from equipoise.prediction.per_draw_moments import AnyGaussian, DisjointTerms, account_of, lost_of, moments_of
-from equipoise.prediction.running_moments import DrawBlock
-from equipoise.prediction.weight_draws import Drawn, DrawnNetwork, draws_between
+from equipoise.prediction.per_draw_moments import (
+    AnyGaussian,
+    DisjointTerms,
+    ledger_fields_of,
+    moment_fields_of,
+    reduction_lost_of,
+)
+from equipoise.prediction.running_moments import BlockBuffer, RunningMoments
+from equipoise.prediction.weight_draws import ArrangedDraws, Heads, NetworkEvaluator, draws_between
 
 Array = NDArray[np.float64]
-DRAWS_BYTES = 2**28  # posterior draws are kept in memory up to here, and made anew beyond
-S_BYTES = 2**23  # what `S` of all rows and draws that are conditioned at once stays about as small as
-DRAWS_AT_ONCE = 8  # of a block, in closed form: with the rows of a chunk, what they need stays in cache
+DRAWS_BYTES = 2**28  # of posterior draws kept in memory; further ones are drawn again whenever they are needed
+S_BYTES = 2**23  # of the matrices `S` of all rows and draws that are conditioned at once
+DRAWS_AT_ONCE = 8  # in closed form: with the rows of a chunk, what they need stays in cache
 
 
 @dataclass(frozen=True, repr=False)
 class Mixture:
-    """Components of the mixture, in standardized units; `Predictive` is what can be asked of it.
+    """Components of the mixture, in standardized units; `Predictive` has the public methods.
 
     Args:
-        model: Fitted, in standardized units.
+        model: The fitted model, in standardized units.
         standardizer: Translates to and from the user's units.
         X: Inputs (then known columns) in the user's units, shape `(n, n_columns)`.
         outputs: Names of the outputs.
-        n_draws: Posterior draws that are averaged over.
-        seed: Which draws.
-        sensor_var: None for true values; for measured ones "model", or given variances in squared user units.
+        n_draws: Number of posterior draws to average over.
+        seed: Seed of the posterior draws.
+        sensor_var: None for true values; for measured ones "model" or variances in squared user units.
     """
 
     model: ConstrainedBNN
@@ -55,24 +61,31 @@ class Mixture:
     def _components(
         self, rows: slice, again: bool = False
     ) -> Iterator[tuple[AnyGaussian, Tensor | float, AnyGaussian | None]]:
-        """Conditioned Gaussians `(draws, rows, n_y)`, sensor variances, and the same with a second tolerance draw."""
-        (x, target), network = self._inputs(rows), DrawnNetwork(self.model.network, self._asks_for_sensors)
-        for drawn, said in self._said(x, network, self._draws_at_once(len(x))):
-            draws, own = drawn.draws, DiagonalGaussian(said.mean.clone(), said.var.clone())
-            gaussian = self.model.condition(own, target, draws.tol_var, draws.offset)
+        """Yield components of the mixture at some rows, one block of draws after the other.
+
+        Args:
+            rows: The rows.
+            again: Whether to condition each block on a second draw of the tolerances, too.
+        Yields:
+            Conditioned Gaussians `(n_draws, n, n_y)`, their sensor variances, and those of the second draw or None.
+        """
+        (x, target), network = self._inputs(rows), NetworkEvaluator(self.model.network, self._model_sensors)
+        for arranged, heads in self._evaluated(x, network, self._draws_at_once(len(x))):
+            draws, prior = arranged.draws, NetworkGaussian(*(head.clone() for head in heads))
+            gaussian = self.model.condition(prior, target, draws.tol_var, draws.offset)
             second = None
             if again and isinstance(gaussian, ConditionedGaussian):
                 second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
-            yield gaussian, self._sensor(self._learned(draws, said), rows), second
+            yield gaussian, self._noise_var(self._learned_noise(draws, heads), rows), second
 
     def _draws_at_once(self, n_rows: int) -> int:
-        """Of a block, when they are conditioned: one of many balances that hang together is large."""
+        """Return the number of draws of a block that are conditioned at once: few if many balances are coupled."""
         layer = self.model.conditioning
         numbers = 0 if layer is None else sum(where.rows.numel() * where.rows.shape[-1] for where in layer.layout)
         return max(1, min(DRAW_BLOCK, S_BYTES // max(8 * n_rows * numbers, 1)))
 
     def _pieces(self, n: int, n_rows: int) -> Iterator[tuple[int, slice, PosteriorDraws]]:
-        """The first n draws, some of a block at a time: where their block starts, their places in it, and they."""
+        """Yield the first n draws piece by piece: number of their block's first draw, places in the block, draws."""
         at_once = self._draws_at_once(n_rows)
         for start in range(0, n, DRAW_BLOCK):
             block, size = self._draws(start // DRAW_BLOCK), min(DRAW_BLOCK, n - start)
@@ -81,60 +94,71 @@ class Mixture:
                 yield start, places, draws_between(block, places.start, places.stop)
 
     def _closed_form(self) -> DisjointTerms | None:
-        """For one pass over all rows and draws: it works in memory of its own."""
-        return DisjointTerms.of(self.model, self._asks_for_sensors)
+        """Return the closed form, with new buffers, for one pass over all rows and draws; None if there is none."""
+        return DisjointTerms.of(self.model, self._model_sensors)
 
-    def _conditioned(self, rows: slice, closed: DisjointTerms | None) -> Iterator[DrawBlock]:
-        """`MOMENTS` of some draws after the others, sensor noise included where values are measured ones."""
+    def _moment_blocks(self, rows: slice, closed: DisjointTerms | None) -> Iterator[BlockBuffer]:
+        """Yield `MOMENT_FIELDS` of one block of draws after the other, sensor noise included for measured values."""
         if closed is None:
-            blocks = ((moments_of(gaussian), w) for gaussian, w, _ in self._components(rows))
+            for gaussian, w, _ in self._components(rows):
+                yield _with_noise(moment_fields_of(gaussian), w)
         else:
-            blocks = self._in_closed_form(rows, closed.network, closed.moments)
-        for block, w in blocks:
-            if isinstance(w, Tensor):
-                block["var"].add_(w)
-            yield block
+            for heads, draws, target, w in self._closed_form_arguments(rows, closed.network):
+                yield _with_noise(closed.moment_fields(heads, draws, target), w)
 
-    def _account(self, rows: slice, closed: DisjointTerms | None) -> LedgerAccumulator:
-        """The ledger of some rows, over all draws."""
-        account = LedgerAccumulator(None if closed is None else closed.B != 0)
+    def _ledger_terms(
+        self, rows: slice, closed: DisjointTerms | None, moments: RunningMoments | None = None
+    ) -> LedgerAccumulator:
+        """Accumulate the terms of the ledger at some rows over all draws.
+
+        Args:
+            rows: The rows.
+            closed: The closed form, or None for the general one.
+            moments: To be filled in the same pass, with the very blocks that `_moment_blocks` yields.
+        """
+        ledger = LedgerAccumulator(None if closed is None else closed.B != 0)
         if closed is None:
             for gaussian, w, again in self._components(rows, again=True):
-                account.add(account_of(gaussian, again), w, lost_of(gaussian))
+                if moments is not None:
+                    moments.add(_with_noise(moment_fields_of(gaussian), w))
+                ledger.add(ledger_fields_of(gaussian, again), w, reduction_lost_of(gaussian))
         else:
-            for block, w in self._in_closed_form(rows, closed.network, closed.account):
-                account.add(block, w)
-        return account
+            for heads, draws, target, w in self._closed_form_arguments(rows, closed.network):
+                if moments is not None:
+                    moments.add(_with_noise(closed.moment_fields(heads, draws, target), w))
+                ledger.add(closed.ledger_fields(heads, draws, target), w)
+        return ledger
 
-    def _in_closed_form(
-        self, rows: slice, network: DrawnNetwork, terms: Callable[..., DrawBlock]
-    ) -> Iterator[tuple[DrawBlock, Tensor | float]]:
-        """Terms of some draws after the others, and sensor variances."""
+    def _closed_form_arguments(
+        self, rows: slice, network: NetworkEvaluator
+    ) -> Iterator[tuple[Heads, ArrangedDraws, Tensor | None, Tensor | float]]:
+        """Yield heads, draws, targets (balances first) and sensor variances of one block of draws after the other."""
         x, target = self._inputs(rows)
         balances_first = None if target is None else target.mT.unsqueeze(1)
-        for drawn, said in self._said(x, network, DRAWS_AT_ONCE):
-            yield terms(said, drawn, balances_first), self._sensor(self._learned(drawn.draws, said), rows)
+        for draws, heads in self._evaluated(x, network, DRAWS_AT_ONCE):
+            yield heads, draws, balances_first, self._noise_var(self._learned_noise(draws.draws, heads), rows)
 
-    def _said(self, x: Tensor, network: DrawnNetwork, at_once: int) -> Iterator[tuple[Drawn, NetworkGaussian]]:
-        """All draws, some at a time, and what the network says."""
+    def _evaluated(self, x: Tensor, network: NetworkEvaluator, at_once: int) -> Iterator[tuple[ArrangedDraws, Heads]]:
+        """Yield all draws, `at_once` at a time, and the network's heads at them."""
         for start in range(0, self.n_draws, DRAW_BLOCK):
-            for drawn in self._drawn(start // DRAW_BLOCK, min(DRAW_BLOCK, self.n_draws - start), at_once):
-                yield drawn, network.at(drawn, x)
+            for draws in self._arranged(start // DRAW_BLOCK, min(DRAW_BLOCK, self.n_draws - start), at_once):
+                yield draws, network.heads(draws, x)
 
-    def _learned(self, draws: PosteriorDraws, said: NetworkGaussian) -> Tensor | float:
-        """The model's own sensor variances, where they are asked for."""
-        if draws.sensor_var is None or not self._asks_for_sensors:
+    def _learned_noise(self, draws: PosteriorDraws, heads: Heads) -> Tensor | float:
+        """Return the model's own sensor variances; 0 if they are not wanted or there are none."""
+        if draws.sensor_var is None or not self._model_sensors:
             return 0.0
-        if said.sensor_factor is None:
-            return draws.sensor_var  # of all rows the same
-        return self.model.sensor_var(draws.sensor_var, said)
+        if len(heads) < 3:
+            return draws.sensor_var  # the same for all rows
+        return self.model.sensor_var(draws.sensor_var, NetworkGaussian(*heads))
 
     @property
-    def _asks_for_sensors(self) -> bool:
+    def _model_sensors(self) -> bool:
+        """Whether measured values have the noise of the model's own sensors."""
         return isinstance(self.sensor_var, str)
 
     def _draws(self, block: int) -> PosteriorDraws:
-        """All draws of a block."""
+        """Return all draws of a block, and keep them if there is room."""
         if block in self._kept_draws:
             return self._kept_draws[block]
         with torch.no_grad():
@@ -143,43 +167,55 @@ class Mixture:
             self._kept_draws[block] = draws
         return draws
 
-    def _drawn(self, block: int, n: int, at_once: int) -> list[Drawn]:
-        """The first n draws of a block, some at a time."""
+    def _arranged(self, block: int, n: int, at_once: int) -> list[ArrangedDraws]:
+        """Return the first n draws of a block, `at_once` at a time."""
         key = block, n, at_once
-        if key in self._kept_views:
-            return self._kept_views[key]
+        if key in self._kept_arranged:
+            return self._kept_arranged[key]
         draws, starts = self._draws(block), range(0, n, at_once)
         parts = [draws_between(draws, start, min(start + at_once, n)) for start in starts]
-        views = [Drawn.of(part, self.model.network) for part in parts]
+        arranged = [ArrangedDraws.of(part, self.model.network) for part in parts]
         if block in self._kept_draws:
-            self._kept_views[key] = views
-        return views
+            self._kept_arranged[key] = arranged
+        return arranged
 
     @cached_property
     def _kept_draws(self) -> dict[int, PosteriorDraws]:
         return {}
 
     @cached_property
-    def _kept_views(self) -> dict[tuple[int, int, int], list[Drawn]]:
+    def _kept_arranged(self) -> dict[tuple[int, int, int], list[ArrangedDraws]]:
         return {}
 
     def _inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Inputs `(n, n_x)` and targets `(n, m)` in standardized units."""
+        """Return inputs `(n, n_x)` and targets `(n, m)` in standardized units."""
         X, dtype = self.X[rows], self.model.network.posterior.loc.dtype
         x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self._device)
         if self.standardizer.constraint is None:
             return x, None
         return x, torch.as_tensor(self.standardizer.target(X), device=self._device)
 
-    def _sensor(self, of_model: Tensor | float, rows: slice) -> Tensor | float:
-        """Sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values."""
+    def _noise_var(self, learned: Tensor | float, rows: slice) -> Tensor | float:
+        """Return sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values.
+
+        Args:
+            learned: The model's own sensor variances.
+            rows: The rows.
+        """
         if self.sensor_var is None:
             return 0.0
         if isinstance(self.sensor_var, str):
-            return of_model
+            return learned
         var = self.sensor_var if self.sensor_var.ndim == 1 else self.sensor_var[rows]
         return torch.as_tensor(var / self.standardizer.y_std**2, device=self._device)
 
     @property
     def _device(self) -> torch.device:
         return self.model.network.posterior.loc.device
+
+
+def _with_noise(block: BlockBuffer, sensor_var: Tensor | float) -> BlockBuffer:
+    """Add sensor variances to the variances in a buffer."""
+    if isinstance(sensor_var, Tensor):
+        block["var"].add_(sensor_var)
+    return block

@@ -1,6 +1,6 @@
-"""Predictive: what can be asked of the mixture over posterior draws; moments, intervals, joint samples, ledger.
+"""The predictive distribution: moments, intervals, joint samples, densities and ledger of the mixture over draws.
 
-Everything is streamed over chunks of rows and blocks of draws, so memory does not grow with rows × draws.
+Everything is computed for one chunk of rows and one block of draws at a time: memory does not grow with rows × draws.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ from equipoise.prediction.ledger import Ledger
 from equipoise.prediction.mixture import Mixture
 from equipoise.prediction.per_draw_moments import AnyGaussian as AnyGaussian
 from equipoise.prediction.quantile import mixture_quantile
-from equipoise.prediction.running_moments import RunningMoments
+from equipoise.prediction.running_moments import MomentTable, RunningMoments
 from equipoise.prediction.sampling import ROW_BLOCK
 
 Array = NDArray[np.float64]
-CACHE_BYTES = 2**23  # what a pass needs for a chunk of rows stays about this small
-UNITS_BYTES = 2**21  # and so do a layer's units of a block of draws; of fewer rows, matrices would be too small
-SETTLED = 1e-3  # a variance of at least this share of the ledger's largest term has all its digits in their sum
+CACHE_BYTES = 2**23  # of what a pass needs for a chunk of rows, so that it stays in cache
+UNITS_BYTES = 2**21  # of a layer's units for a block of draws; with fewer rows, matrices would be too small
+COMPONENTS_BYTES = 2**26  # of the means and standard deviations of all draws from which quantiles are computed
 
 
 def _identity(values: Array) -> Any:
@@ -43,11 +43,28 @@ class Predictive(Mixture):
     """Predictive distribution of the *true* outputs at given inputs; `measured()` adds sensor noise.
 
     Args:
-        model, standardizer, X, outputs, n_draws, seed, sensor_var: As of a `Mixture`.
+        model: The fitted model, in standardized units.
+        standardizer: Translates to and from the user's units.
+        X: Inputs (then known columns) in the user's units, shape `(n, n_columns)`.
+        outputs: Names of the outputs.
+        n_draws: Number of posterior draws to average over.
+        seed: Seed of the posterior draws.
+        sensor_var: None for true values; for measured ones "model" or variances in squared user units.
         sensors_per_row: Whether the fit's sensor noise was given per training row, so that new rows need their own.
-        first_row: Position of the first of these rows in a longer table, a multiple of 64: draws then have the noise
+        first_row: Position of the first of these rows in a longer table, a multiple of 64: samples then have the noise
             that they would have if all of the table were predicted at once.
-        wrap: Puts an `(n, n_y)` result into the form the user's inputs came in.
+        wrap: Converts an `(n, n_y)` result to the kind of table that the user's inputs came in.
+
+    Example:
+        >>> import equipoise as eq
+        >>> X, y = np.linspace(0.0, 1.0, 40)[:, None], np.linspace(0.0, 2.0, 40)
+        >>> plan = eq.TrainingPlan(max_epochs=2)
+        >>> model = eq.ConstrainedBNNRegressor(hidden=(4,), training=plan, random_state=0).fit(X, y)
+        >>> p = model.predict_distribution(X[:3])
+        >>> p
+        Predictive(3 rows of y0; true values, 256 draws)
+        >>> p.quantile([0.05, 0.95]).shape, p.sample(10).shape
+        ((2, 3, 1), (10, 3, 1))
     """
 
     sensors_per_row: bool = False
@@ -59,11 +76,13 @@ class Predictive(Mixture):
         return f"Predictive({len(self.X)} rows of {', '.join(self.outputs)}; {what} values, {self.n_draws} draws)"
 
     def measured(self, sensor_std: Any = None) -> "Predictive":
-        """The distribution of what the sensors will show.
+        """Return the predictive distribution of measured values: true value plus sensor noise.
 
         Args:
             sensor_std: Sensor standard deviations in the user's units: a number, a mapping from every output, `(n_y,)`
                 or `(n, n_y)`; those of the fit if None.
+        Raises:
+            InputError: If the standard deviation of a sensor is missing.
         """
         if sensor_std is None:
             if self.sensors_per_row:
@@ -80,24 +99,26 @@ class Predictive(Mixture):
 
     @property
     def mean(self) -> Any:
-        """Mean of the mixture, shape `(n, n_y)` (P2)."""
-        return self.wrap(self.standardizer.outputs_to_user(self._moments[0]))
+        """Mean of the mixture in the user's units, shape `(n, n_y)` (P2)."""
+        return self.wrap(self.standardizer.outputs_to_user(self._all_moments.mean))
 
     @property
     def var(self) -> Any:
-        """Variance of the mixture, `E[v_C] + Var[μ_C] (+ E[w])` (P2)."""
+        """Variance of the mixture in squared user units, `E[v_C] + Var[μ_C] (+ E[w])`, shape `(n, n_y)` (P2)."""
         return self.wrap(self._total_var)
 
     @property
     def std(self) -> Any:
-        """Standard deviation of the mixture."""
+        """Standard deviation of the mixture in the user's units, shape `(n, n_y)`."""
         return self.wrap(np.sqrt(self._total_var))
 
     def ledger(self, baseline: "Predictive | None" = None) -> Ledger:
-        """The exact decomposition of `var` (D1).
+        """Decompose `var` exactly into its parts (D1).
 
         Args:
-            baseline: Predictive of a separately trained model, whose variance is put beside.
+            baseline: Prediction by a separately trained model, whose variance is included for comparison.
+        Raises:
+            InputError: If `baseline` predicts other rows or outputs.
         """
         if baseline is not None and (baseline.outputs, len(baseline.X)) != (self.outputs, len(self.X)):
             raise InputError(
@@ -106,21 +127,27 @@ class Predictive(Mixture):
             )
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
         closed, bytes_per_row = self._closed_form(), 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8)
-        parts = [self._account(rows, closed).terms() for rows in self._chunks(bytes_per_row)]
+        parts = []
+        for rows in self._chunks(bytes_per_row):
+            moments = RunningMoments() if self._moments.lack(rows) else None
+            parts.append(self._ledger_terms(rows, closed, moments).terms())
+            if moments is not None:
+                self._moments.put(rows, moments)
         terms = {name: torch.cat([part[name] for part in parts], -2).cpu().numpy() for name in parts[0]}
-        mean, scale2 = terms.pop("mean"), self.standardizer.y_std**2
+        scale2 = self.standardizer.y_std**2
         terms = {name: values * scale2 for name, values in terms.items()}
         ledger = Ledger(**terms, outputs=self.outputs, balances=balances)
-        if _has_all_digits(ledger):
-            self.__dict__.setdefault("_moments", (mean, ledger.total / scale2))  # the same pass has them, too
         return ledger if baseline is None else dataclasses.replace(ledger, baseline=baseline._total_var)
 
     def interval(self, level: float | int = 0.95) -> tuple[Any, Any]:
-        """Central interval of each output, from the quantiles of the mixture itself.
+        """Compute the central interval of each output from the quantiles of the mixture itself.
 
         Args:
             level: Probability inside, strictly between 0 and 1.
-        Returns: Lower and upper bounds, each `(n, n_y)`.
+        Returns:
+            Lower and upper bounds in the user's units, each `(n, n_y)`.
+        Raises:
+            InputError: If `level` is not strictly between 0 and 1.
         """
         if not 0 < level < 1:
             raise InputError(f"level must lie strictly between 0 and 1, but got {level}. Use 0.95 for 95 %.")
@@ -128,50 +155,67 @@ class Predictive(Mixture):
         return self.wrap(lower), self.wrap(upper)
 
     def quantile(self, probabilities: Any) -> Array:
-        """Quantiles of each output's mixture, shape `(k, n, n_y)`."""
+        """Compute quantiles of each output's mixture (P3).
+
+        Args:
+            probabilities: One number or k of them, strictly between 0 and 1.
+        Returns:
+            Quantiles in the user's units, shape `(k, n, n_y)`.
+        Raises:
+            InputError: If a probability is not strictly between 0 and 1.
+        """
         p = np.atleast_1d(np.asarray(probabilities, dtype=float))
         if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
             raise InputError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
-        result, moments = np.empty((len(p), len(self.X), len(self.outputs))), self._empty_moments()
-        closed = self._closed_form()
-        for rows in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs)):
+        result, closed = np.empty((len(p), len(self.X), len(self.outputs))), self._closed_form()
+        for rows in self._chunks(bytes_per_row=16 * self.n_draws * len(self.outputs), most=COMPONENTS_BYTES):
             total, means, stds = RunningMoments(), [], []
-            for block in self._conditioned(rows, closed):
+            for block in self._moment_blocks(rows, closed):
                 means.append(block["mean"].clone())
                 stds.append(block["var"].sqrt())
                 total.add(block)
+            self._moments.put(rows, total)
             mean, std = torch.cat(means), torch.cat(stds)
-            result[:, rows] = torch.stack([mixture_quantile(mean, std, float(q)) for q in p]).cpu().numpy()
-            _put(total, moments, rows)
-        self.__dict__.setdefault("_moments", moments)  # the same pass over all draws has them, too
+            for part in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs), within=rows):
+                here = slice(part.start - rows.start, part.stop - rows.start)
+                quantiles = [mixture_quantile(mean[:, here], std[:, here], float(q)) for q in p]
+                result[:, part] = torch.stack(quantiles).cpu().numpy()
         return self.standardizer.outputs_to_user(result)
 
     def sample(self, n: int, joint: bool | None = None) -> Array:
-        """Draws of whole output vectors, shape `(n, rows, n_y)`: draw d uses posterior draw number d.
+        """Draw whole output vectors; draw d uses posterior draw number d.
 
         The noise of a row depends on its position among the rows; what is shared by all rows, (θ, ρ), does not.
 
         Args:
-            n: How many; not limited by `n_draws`.
+            n: Number of draws; not limited by `n_draws`.
             joint: Joint draws by M1 that obey the balances within their tolerances, or independent ones from the
-                diagonal of `Σ_C`, as in the paper. By default what the model was trained with.
+                diagonal of `Σ_C`, as in the paper. By default as the model was trained.
+        Returns:
+            Draws in the user's units, shape `(n, rows, n_y)`.
         """
         joint = self._is_joint if joint is None else joint
         result = np.empty((n, len(self.X), len(self.outputs)))
         for rows in self._chunks():
             places = slice(self.first_row + rows.start, self.first_row + rows.stop)
             inputs, noise = self._inputs(rows), torch.empty(0)
-            for start, some, draws in self._pieces(n, len(inputs[0])):
+            for start, piece, draws in self._pieces(n, len(inputs[0])):
                 gaussian, learned = self.model.measured_at(draws, *inputs)
-                if some.start == 0:
+                if piece.start == 0:
                     width = sampling.noise_width(gaussian)
                     noise = sampling.row_noise(self.seed, start // DRAW_BLOCK, places, width).to(self._device)
-                y = sampling.sample(gaussian, self._sensor(learned, rows), noise[some], joint)
-                result[start + some.start : start + some.stop, rows] = y.cpu().numpy()
+                y = sampling.sample(gaussian, self._noise_var(learned, rows), noise[piece], joint)
+                result[start + piece.start : start + piece.stop, rows] = y.cpu().numpy()
         return self.standardizer.outputs_to_user(result)
 
     def covariance(self, joint: bool | None = None) -> Array:
-        """Covariance of the outputs of each row, `E[Σ_C] + Cov[μ_C] (+ E[w])`, shape `(n, n_y, n_y)` (P2)."""
+        """Compute the covariance of the outputs of each row, `E[Σ_C] + Cov[μ_C] (+ E[w])` (P2).
+
+        Args:
+            joint: Whether to use the whole `Σ_C` or its diagonal alone; by default as the model was trained.
+        Returns:
+            Covariances in the user's units, shape `(n, n_y, n_y)`.
+        """
         joint = self._is_joint if joint is None else joint
         result = np.empty((len(self.X), len(self.outputs), len(self.outputs)))
         for rows in self._chunks(bytes_per_row=24 * DRAW_BLOCK * len(self.outputs) ** 2):
@@ -189,50 +233,62 @@ class Predictive(Mixture):
         return result * np.outer(self.standardizer.y_std, self.standardizer.y_std)
 
     def log_prob(self, Y: Any) -> Array:
-        """Log density of the mixture at rows of outputs in the user's units, shape `(n,)`; NaN is marginalised (P1).
+        """Compute the log density of the mixture at rows of outputs (P1).
 
         Under the joint likelihood this is the joint density (L2); under the paper's it is that of independent outputs
-        given the draw (L1). Where balances hold exactly for what is measured, the density is on their subspace (L3).
+        given the draw (L1). Where balances are exact for the measured outputs, the density is on their subspace (L3).
+
+        Args:
+            Y: Outputs in the user's units, shape `(n, n_y)`; outputs that are NaN are marginalised.
+        Returns:
+            Log densities per unit of the user's outputs (L4), in nats, shape `(n,)`.
+        Raises:
+            InputError: If Y has another shape.
         """
-        Y = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
-        Y = Y.reshape(-1, 1) if Y.ndim == 1 and len(self.outputs) == 1 else Y
-        if Y.shape != (expected := (len(self.X), len(self.outputs))):
-            raise InputError(f"Y must have shape {expected}, a row of outputs per row of inputs, but got {Y.shape}.")
+        Y = self._user_outputs(Y)
         y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
         for rows in self._chunks():
             here = y[rows].to(self._device)
             densities = torch.cat([self.model.likelihood(g, here, w) for g, w, _ in self._components(rows)])
             result[rows] = (torch.logsumexp(densities, 0) - math.log(len(densities))).cpu().numpy()
         sensor = self.model.sensor
-        typical = self._sensor(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
+        typical = self._noise_var(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
         return result + log_density_units(self.model, self.standardizer, Y, typical)
 
     def residual_of_means(self, n: int | None = None, constraint: LinearConstraint | None = None) -> Array:
-        """Residuals `A x + B μ_C − b` of the conditioned mean of each draw, shape `(n, rows, m)` (Z1).
+        """Compute the balances' residuals `A x + B μ_C − b` of the conditioned mean of each draw (Z1).
 
         Args:
-            n: How many draws; `n_draws` by default.
+            n: Number of draws; `n_draws` by default.
             constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
+        Returns:
+            Residuals in the balances' units, shape `(n, rows, m)`.
+        Raises:
+            InputError: If there are no balances.
         """
         n = self.n_draws if n is None else n
         constraint = self._constraint if constraint is None else constraint
         result = np.empty((n, len(self.X), constraint.n_balances))
         for rows in self._chunks():
             inputs = self._inputs(rows)
-            for start, some, draws in self._pieces(n, len(inputs[0])):
+            for start, piece, draws in self._pieces(n, len(inputs[0])):
                 y = self.standardizer.outputs_to_user(self.model.at(draws, *inputs).mean.cpu().numpy())
-                result[start + some.start : start + some.stop, rows] = constraint.residual(self.X[rows], y)
+                result[start + piece.start : start + piece.stop, rows] = constraint.residual(self.X[rows], y)
         return result
 
     def residual_of_samples(
         self, n: int, joint: bool | None = None, constraint: LinearConstraint | None = None
     ) -> Array:
-        """Residuals `A x + B y − b` of draws of the outputs themselves, shape `(n, rows, m)` (Z1).
+        """Compute the balances' residuals `A x + B y − b` of draws of the outputs themselves (Z1).
 
         Args:
-            n: How many draws.
-            joint: As in `sample`.
+            n: Number of draws.
+            joint: Whether draws are joint, as in `sample`.
             constraint: Balances between the same inputs and outputs, in their order; by default those of the fit.
+        Returns:
+            Residuals in the balances' units, shape `(n, rows, m)`.
+        Raises:
+            InputError: If there are no balances.
         """
         constraint = self._constraint if constraint is None else constraint
         return constraint.residual(self.X, self.sample(n, joint))
@@ -240,29 +296,48 @@ class Predictive(Mixture):
     # ------------------------------------------------------------------ streaming
 
     @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        """Mean and variance of the mixture in standardized units, in one pass over all rows and draws (P2)."""
-        moments, closed = self._empty_moments(), self._closed_form()
-        for rows in self._chunks():
-            total = RunningMoments()
-            for block in self._conditioned(rows, closed):
-                total.add(block)
-            _put(total, moments, rows)
-        return moments
+    def _moments(self) -> MomentTable:
+        """Mean and variance in standardized units of those chunks of rows for which all draws were evaluated (P2)."""
+        return MomentTable(self._chunks(), (len(self.X), len(self.outputs)))
 
-    def _empty_moments(self) -> tuple[Array, Array]:
-        return np.empty((len(self.X), len(self.outputs))), np.empty((len(self.X), len(self.outputs)))
+    @property
+    def _all_moments(self) -> MomentTable:
+        """Mean and variance of all rows; what is missing is computed in a pass over all draws."""
+        if lacking := [rows for rows in self._chunks() if self._moments.lack(rows)]:
+            closed = self._closed_form()
+            for rows in lacking:
+                total = RunningMoments()
+                for block in self._moment_blocks(rows, closed):
+                    total.add(block)
+                self._moments.put(rows, total)
+        return self._moments
 
     @property
     def _total_var(self) -> Array:
-        return self._moments[1] * self.standardizer.y_std**2
+        return self._all_moments.var * self.standardizer.y_std**2
 
-    def _chunks(self, bytes_per_row: int = 0) -> Iterator[slice]:
-        """Row slices, in multiples of ROW_BLOCK, small enough that what is done to them stays in cache."""
+    def _chunks(self, bytes_per_row: int = 0, most: int | None = None, within: slice | None = None) -> Iterator[slice]:
+        """Yield slices of rows, each but the last a multiple of `ROW_BLOCK` rows long.
+
+        Args:
+            bytes_per_row: Memory that a row needs besides a layer's units.
+            most: How much memory of this kind there may be; by default what stays in cache.
+            within: The rows to be cut into slices; all by default.
+        """
+        start, stop = (0, len(self.X)) if within is None else (within.start, within.stop)
         units = UNITS_BYTES // (4 * DRAW_BLOCK * max(self.model.network.sizes))
-        size = max(1, min(units, CACHE_BYTES // max(bytes_per_row, 1)) // ROW_BLOCK) * ROW_BLOCK
-        for start in range(0, len(self.X), size):
-            yield slice(start, min(start + size, len(self.X)))
+        size = max(1, min(units, (most or CACHE_BYTES) // max(bytes_per_row, 1)) // ROW_BLOCK) * ROW_BLOCK
+        for first in range(start, stop, size):
+            yield slice(first, min(first + size, stop))
+
+    def _user_outputs(self, Y: Any) -> Array:
+        """Return a table of outputs in the user's units as an array `(n, n_y)`, in the order of this distribution."""
+        values = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
+        values = values.reshape(-1, 1) if values.ndim == 1 and len(self.outputs) == 1 else values
+        if values.shape != (expected := (len(self.X), len(self.outputs))):
+            message = f"Y must have shape {expected}, a row of outputs per row of inputs, but got {values.shape}."
+            raise InputError(message)
+        return values
 
     @property
     def _is_joint(self) -> bool:
@@ -273,17 +348,3 @@ class Predictive(Mixture):
         if self.standardizer.constraint is None:
             raise InputError("Residuals need balances, but this model was fitted without a constraint.")
         return self.standardizer.constraint
-
-
-def _put(total: RunningMoments, moments: tuple[Array, Array], rows: slice) -> None:
-    """Mean and variance of the mixture at some rows (P2)."""
-    moments[0][rows] = total.mean("mean").cpu().numpy()
-    moments[1][rows] = (total.mean("var") + total.cov("mean", "mean")).cpu().numpy()
-
-
-def _has_all_digits(ledger: Ledger) -> bool:
-    """Whether the total is nowhere a small difference of large terms."""
-    terms = (
-        getattr(ledger, name) for name in ("aleatoric", "reduction", "epistemic", "shift", "interaction", "sensor")
-    )
-    return all(np.all(ledger.total >= SETTLED * np.abs(term)) for term in terms)

@@ -7,9 +7,16 @@ from torch import Tensor
 
 
 def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int = 120) -> Tensor:
-    """Quantile of an equal-weight mixture of normals, components on axis 0, to 1e-9 of the smaller tail (P3).
+    """Compute a quantile of equal-weight mixtures of normals, to 1e-9 of the smaller tail (P3).
 
-    Halley's method inside a bracket: the quantile lies between the smallest and the largest component quantile.
+    Halley's method runs inside a bracket: the quantile lies between the smallest and the largest component quantile.
+
+    Args:
+        mean, std: Means and standard deviations, components on axis 0, a mixture for each place of the other axes.
+        probability: Strictly between 0 and 1.
+        steps: Most iterations.
+    Returns:
+        The quantile of each mixture, in the shape of the other axes.
 
     Example:
         >>> mixture_quantile(torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64), 0.975)
@@ -33,17 +40,19 @@ def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int =
         low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
         bend = 0.5 * slope * excess / density.square()
         halley, middle = x - excess / (density * (1.0 - bend)), 0.5 * (low + high)
-        inside = (halley >= low) & (halley <= high) & (i % 4 != 3)  # now and then halve: it can creep at a spike
+        inside = (
+            (halley >= low) & (halley <= high) & (i % 4 != 3)
+        )  # bisect now and then: Halley's method is slow at a spike
         small = excess.abs() / tail
         done = (small <= 1e-9) | (high - low <= 1e-14 * (x.abs() + total_std))
         old, x = x, torch.where(done, x, torch.where(inside, halley, middle))
         result[left] = x
-        # The error of a step is of third order in what it is beside the narrowest component: no further look is needed.
+        # The error of a step is of third order in its size relative to the narrowest component: no check is needed.
         going = ~(done | (inside & (small <= 1e-4) & ((halley - old).abs() <= 1e-3 * narrowest)))
         n_going = int(going.sum())
         if n_going == 0:
             break
-        if 2 * n_going < len(x):  # what has arrived costs nothing more
+        if 2 * n_going < len(x):  # converged quantiles are computed no more
             mean, precision = mean[:, going], precision[:, going]
             kept = (x, low, high, total_std, narrowest, left)
             x, low, high, total_std, narrowest, left = (part[going] for part in kept)

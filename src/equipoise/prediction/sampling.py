@@ -1,4 +1,4 @@
-"""Draws of whole output vectors from blocks of Gaussians, with noise that depends on the row's place alone."""
+"""Draws of output vectors from blocks of Gaussians, with noise that depends on the position of the row alone."""
 
 import torch
 from jaxtyping import Float
@@ -11,13 +11,13 @@ ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
 
 
 def row_noise(seed: int, block: int, rows: slice, width: int) -> Float[Tensor, "n_draws n width"]:
-    """Standard normals of a block of draws at some rows: they depend on (seed, draw block, row block) alone.
+    """Draw standard normal numbers for a block of draws at some rows, from (seed, draw block, row block) alone.
 
     Args:
-        seed: Which noise.
+        seed: Seed of the noise.
         block: Number of the block of draws.
-        rows: Places of the rows; the first is a multiple of `ROW_BLOCK`.
-        width: How many numbers each draw of a row needs.
+        rows: Positions of the rows; the first is a multiple of `ROW_BLOCK`.
+        width: Numbers for each draw of a row.
     """
     parts = []
     for start in range(rows.start, rows.stop, ROW_BLOCK):
@@ -27,7 +27,7 @@ def row_noise(seed: int, block: int, rows: slice, width: int) -> Float[Tensor, "
 
 
 def noise_width(gaussian: DiagonalGaussian | ConditionedGaussian) -> int:
-    """How many standard normals `sample` needs for each draw of a row."""
+    """Return how many standard normal numbers `sample` needs for each draw of a row."""
     m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
     return 2 * gaussian.mean.shape[-1] + m
 
@@ -39,12 +39,12 @@ def sample(
     noise: Float[Tensor, "n_draws n width"],
     joint: bool,
 ) -> Float[Tensor, "n_draws n n_y"]:
-    """One draw of the outputs from each Gaussian, with sensor noise.
+    """Draw the outputs once from each Gaussian, and add sensor noise.
 
     Args:
-        gaussian: Of shape `(n_draws, n, n_y)`.
-        sensor_var: `w`, broadcast against it.
-        noise: Standard normals: of the outputs, of the sensors, of the balances.
+        gaussian: Gaussians of shape `(n_draws, n, n_y)`.
+        sensor_var: `w`, broadcast against them.
+        noise: Standard normal numbers for the outputs, the sensors and the balances, in this order.
         joint: Joint draws by Matheron's rule (M1), or independent ones from the diagonal of `Σ_C`.
     """
     n_y = gaussian.mean.shape[-1]

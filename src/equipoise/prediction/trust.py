@@ -1,4 +1,4 @@
-"""How far each balance and sensor can be trusted after a fit, and what the data had to say in it."""
+"""Trust in balances and sensors after a fit: tolerances, biases, sensor noise, and how far data determine them."""
 
 import math
 from collections.abc import Iterator
@@ -17,15 +17,23 @@ from equipoise.gaussian import ConditionedGaussian, GaussianOffset, LogNormalVar
 from equipoise.network import ConstrainedBNN, NetworkGaussian, marginal
 
 Array = NDArray[np.float64]
-HALF_WIDTH = 1.959964  # of a 95 % interval, in standard errors: what ± means wherever it is shown
-LESSON_WORK = 2**22  # rows × draws × grid points × balances that lessons may cost
+HALF_WIDTH = 1.959964  # of a 95 % interval, in standard errors: the meaning of ± in notes and tables
+LESSON_WORK = 2**22  # rows × draws × grid points × balances at most, over which log-likelihoods are evaluated
 LESSON_DRAWS = 4
-MOST_ROWS = 100_000  # that averages over rows are taken of, evenly spaced
+MOST_ROWS = 100_000  # over which averages are computed, evenly spaced
 AT_ONCE = PIECE // LESSON_DRAWS  # rows
 
 
 def residuals(constraint: LinearConstraint, X: Table, Y: Table, relative_rounding: float) -> list[Residual]:
-    """The systematic residual of each balance over all rows in which all its outputs were measured (Z1)."""
+    """Compute the systematic residual of each balance over all rows in which all its outputs were measured (Z1).
+
+    Args:
+        constraint: The balances, in the user's units.
+        X, Y: Inputs and measured outputs, in the user's units.
+        relative_rounding: Largest residual, relative to the sum of a balance's absolute terms, that is rounding alone.
+    Returns:
+        For each balance the mean residual, its standard error, and its dependence on the inputs.
+    """
     largest = [np.nanmax(constraint.magnitude(x, y), axis=0, initial=0.0) for x, y in pieces(X, Y)]
     rounding = relative_rounding * np.max(largest, axis=0)
     together = [Comoments.over(_beside(constraint, k, X, Y)) for k in range(constraint.n_balances)]
@@ -33,22 +41,22 @@ def residuals(constraint: LinearConstraint, X: Table, Y: Table, relative_roundin
 
 
 def _beside(constraint: LinearConstraint, k: int, X: Table, Y: Table) -> Iterator[Array]:
-    """The residual of a balance and the columns of X, shape `(n, 1 + n_x)`, where it is known."""
+    """Yield the residual of balance number k beside the inputs, shape `(n, 1 + n_x)`, for rows where it is known."""
     for x, y in pieces(X, Y):
         z = constraint.residual(x, y)[:, k]
         seen = ~np.isnan(z)
         yield np.column_stack([z[seen], x[seen]])
 
 
-def _residual(found: Comoments, columns: tuple[str, ...], rounding: float) -> Residual:
-    n = found.count
+def _residual(comoments: Comoments, columns: tuple[str, ...], rounding: float) -> Residual:
+    n = comoments.count
     if n < 3:
         return Residual(math.nan, math.nan, math.nan, n, rounding=rounding)
-    mean, spread = float(found.mean[0]), math.sqrt(found.var[0])
+    mean, spread = float(comoments.mean[0]), math.sqrt(comoments.var[0])
     std = spread * math.sqrt(n / (n - 1))
     if not columns or std <= rounding:
         return Residual(mean, std / math.sqrt(n), std, n, rounding=rounding)
-    correlation = found.correlation[1:]
+    correlation = comoments.correlation[1:]
     worst = int(np.abs(correlation).argmax())
     r = float(np.clip(correlation[worst], -1 + 1e-12, 1 - 1e-12))
     z_value = r * math.sqrt((n - 2) / (1 - r * r))
@@ -57,16 +65,19 @@ def _residual(found: Comoments, columns: tuple[str, ...], rounding: float) -> Re
 
 @torch.no_grad()
 def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 13) -> list[ToleranceEvidence | None]:
-    """For each learned tolerance: what the expected log-likelihood says of it with the weights fixed.
+    """Measure for each learned tolerance how much the data determine it, and how far training is from its optimum.
 
-    The other tolerances stay at their medians. All values of `ρ` share the same weight draws and rows, so that their
-    differences carry no sampling noise.
+    Both follow from the expected log-likelihood as a function of one `ρ`, with the weights fixed and the other
+    tolerances at their medians. All values of `ρ` share the same weight draws and rows, so that their differences have
+    no sampling noise.
 
     Args:
-        model: Fitted.
-        rows: The rows it was trained on; many are thinned evenly.
-        seed: Which weight draws.
-        grid_points: Values of `ρ` over prior mean ± 3 sd.
+        model: The fitted model.
+        rows: The rows it was trained on; if there are many, evenly spaced ones are used.
+        seed: Seed of the weight draws.
+        grid_points: Number of values of `ρ` over prior mean ± 3 standard deviations.
+    Returns:
+        For each balance its `ToleranceEvidence`, None for a tolerance that is not learned.
     """
     layer = model.conditioning
     if layer is None:
@@ -76,37 +87,40 @@ def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 
         return [None] * len(learned)
     index = _spaced(rows, LESSON_WORK // (LESSON_DRAWS * grid_points * sum(learned) ** 2))
     parts = [rows.take(part) for part in index.split(AT_ONCE)]
-    said = [_said(model, part, seed) for part in parts]
-    expected = _ExpectedLogLikelihood(model, said, parts, len(rows) / len(index))
+    priors = [_few_draws(model, part, seed) for part in parts]
+    expected = _ExpectedLogLikelihood(model, priors, parts, len(rows) / len(index))
     return [_lesson(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
 
 
 @torch.no_grad()
 def residual_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " m"]:
-    """Variance that the model leaves to each balance's residual, relative, averaged over rows, tolerances at medians.
-
-    Of many rows, at most `MOST_ROWS` count, evenly spaced.
+    """Compute the posterior variance of each balance's relative residual, averaged over rows, tolerances at medians.
 
     ::
 
         (B Σ_C Bᵀ)_kk = r_k − r_k² (S⁻¹)_kk                                        (Z4)
 
-    which is `r_k` where the network's own spread is wide, and never more than that spread lets show. The paper's
-    likelihood takes outputs for independent, so that there it is `Σ_j B_kj² v_C,j`.
+    which is `r_k` where the network's own variance is large, and less where that is small. The paper's likelihood takes
+    outputs for independent; the variance is then `Σ_j B_kj² v_C,j`.
+
+    Args:
+        model: The fitted model.
+        rows: Rows to average over; if there are more than `MOST_ROWS`, evenly spaced ones.
+        seed: Seed of the weight draws.
     """
     layer = model.conditioning
     if layer is None:
         return torch.zeros(0, dtype=torch.float64)
     r = layer.tolerance.median()
     index = _spaced(rows, min(MOST_ROWS, LESSON_WORK // (LESSON_DRAWS * max(1, len(r)) ** 2)))
-    sums = [_left(model, rows.take(part), r, seed).sum(0) for part in index.split(AT_ONCE)]
+    sums = [_residual_var_of_rows(model, rows.take(part), r, seed).sum(0) for part in index.split(AT_ONCE)]
     return torch.stack(sums).sum(0) / len(index)
 
 
-def _left(model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int) -> Float[Tensor, "n m"]:
-    """What is left to the residual in each row, averaged over draws (Z4)."""
-    conditioned = model.condition(_said(model, rows, seed), rows.target, r)
-    if not isinstance(conditioned, ConditionedGaussian):  # another way of meeting the balances
+def _residual_var_of_rows(model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int) -> Float[Tensor, "n m"]:
+    """Compute the posterior variance of each balance's relative residual in each row, averaged over draws (Z4)."""
+    conditioned = model.condition(_few_draws(model, rows, seed), rows.target, r)
+    if not isinstance(conditioned, ConditionedGaussian):  # the model imposes balances in another way
         return r.expand(len(rows), -1)
     if model.likelihood is marginal:
         return conditioned.operator.apply_squared(conditioned.var).mean(0)
@@ -115,51 +129,61 @@ def _left(model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int) 
 
 @torch.no_grad()
 def sensor_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " n_y"]:
-    """Sensor variances averaged over rows, in standardized units: given ones, or `ω κ(x)` with `ω` at its median.
+    """Average sensor variances over rows, in standardized units: known ones, or `ω κ(x)` with `ω` at its median.
 
-    Given ones are averaged over all rows; for others at most `MOST_ROWS` count, evenly spaced.
+    Args:
+        model: The fitted model.
+        rows: Rows to average over: all for variances known per row, else at most `MOST_ROWS`, evenly spaced.
+        seed: Seed of the weight draws.
     """
-    if (given := mean_sensor_var(rows)) is not None:
-        return given
+    if (known := mean_sensor_var(rows)) is not None:
+        return known
     if model.sensor is None:
         return torch.zeros(model.network.n_outputs, dtype=torch.float64)
     index, omega = _spaced(rows, MOST_ROWS), model.sensor.median()
-    said = (_said(model, rows.take(part), seed) for part in index.split(AT_ONCE))
-    return torch.stack([model.sensor_var(omega, each).mean(0).sum(0) for each in said]).sum(0) / len(index)
+    priors = (_few_draws(model, rows.take(part), seed) for part in index.split(AT_ONCE))
+    return torch.stack([model.sensor_var(omega, prior).mean(0).sum(0) for prior in priors]).sum(0) / len(index)
 
 
 def _spaced(rows: AnyRows, budget: int) -> Tensor:
-    """Positions of at most `budget` rows (but 64 always), evenly spaced."""
+    """Return the positions of at most `budget` rows, but of 64 at least, evenly spaced."""
     n_rows = int(min(len(rows), max(64, budget)))
     return torch.linspace(0, len(rows) - 1, n_rows, dtype=torch.float64).round().long()
 
 
-def _said(model: ConstrainedBNN, rows: Rows, seed: int) -> NetworkGaussian:
-    """What a few draws of the network say of rows, before conditioning."""
+def _few_draws(model: ConstrainedBNN, rows: Rows, seed: int) -> NetworkGaussian:
+    """Evaluate the network at a few weight draws for all rows, before conditioning."""
     return model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], rows.x)
 
 
 @dataclass(frozen=True)
 class _ExpectedLogLikelihood:
-    """`Σ_i E_θ log p(y_i | θ, ρ)`, scaled up from a subset of the rows, some of them at a time."""
+    """The function `Σ_i E_θ log p(y_i | θ, ρ)` of `ρ`, scaled up from a subset of the rows, part by part.
+
+    Args:
+        model: The fitted model.
+        priors: The network's Gaussians before conditioning, for each part of the rows.
+        rows: The parts.
+        factor: Number of all rows divided by the number of these.
+    """
 
     model: ConstrainedBNN
-    said: list[NetworkGaussian]
+    priors: list[NetworkGaussian]
     rows: list[Rows]
     factor: float
 
     def __call__(self, rho: Tensor) -> float:
-        parts = zip(self.said, self.rows, strict=True)
-        return self.factor * sum(self._of(said, rows, rho) for said, rows in parts)
+        parts = zip(self.priors, self.rows, strict=True)
+        return self.factor * sum(self._of_part(prior, rows, rho) for prior, rows in parts)
 
-    def _of(self, said: NetworkGaussian, rows: Rows, rho: Tensor) -> float:
+    def _of_part(self, prior: NetworkGaussian, rows: Rows, rho: Tensor) -> float:
         model, layer = self.model, self.model.conditioning
         offset = None if layer is None or layer.offset is None else layer.offset.loc
         tol_var = None if layer is None else layer.tolerance.at(rho)
-        conditioned = model.condition(said, rows.target, tol_var, offset)
+        conditioned = model.condition(prior, rows.target, tol_var, offset)
         w = rows.sensor_var
         if w is None:
-            w = 0.0 if model.sensor is None else model.sensor_var(model.sensor.median(), said)
+            w = 0.0 if model.sensor is None else model.sensor_var(model.sensor.median(), prior)
         return float(model.likelihood(conditioned, rows.y, w).mean(0).sum())
 
 
@@ -177,10 +201,10 @@ def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid
 
     grid = prior_mean + prior_std * np.linspace(-3, 3, grid_points)
     near = loc + std * np.array([-2.0, -1.0, 1.0, 2.0])
-    told = {float(rho): value(float(rho)) for rho in (*grid, *near, loc)}
-    over_prior = [told[float(rho)] for rho in grid]
-    best = max(ll + log_prior(rho) for rho, ll in told.items())
-    shortfall = best - told[loc] - log_prior(loc)
+    values = {float(rho): value(float(rho)) for rho in (*grid, *near, loc)}
+    over_prior = [values[float(rho)] for rho in grid]
+    best = max(ll + log_prior(rho) for rho, ll in values.items())
+    shortfall = best - values[loc] - log_prior(loc)
     return ToleranceEvidence(max(over_prior) - min(over_prior), shortfall / expected.factor)
 
 
@@ -193,15 +217,17 @@ def tolerance_table(
     sensor_var: Array,
     residual_var: Array,
 ) -> pd.DataFrame:
-    """One row per balance: its tolerance in its own unit and relative, what the data taught it, and its residual.
+    """Tabulate the balances: tolerance in own unit and relative, how far the data determine it, and residual.
 
     Args:
-        model, standardizer: Fitted.
-        taught: From `lessons`.
-        systematic: From `residuals`.
+        model, standardizer: Fitted model and change of units.
+        taught: Result of `lessons`.
+        systematic: Result of `residuals`.
         obeyed_to_rounding: Which balances the data obey to rounding.
-        sensor_var: `w` in standardized units, the average where it differs per row, shape `(n_y,)`.
-        residual_var: From the function of that name, shape `(m,)`.
+        sensor_var: `w` in standardized units, averaged over rows, shape `(n_y,)`.
+        residual_var: Result of the function of that name, shape `(m,)`.
+    Returns:
+        One row per balance, empty without balances.
     """
     layer, constraint = model.conditioning, standardizer.constraint
     if layer is None or constraint is None:
@@ -232,7 +258,7 @@ def tolerance_table(
 
 
 def _tolerance_record(q: LogNormalVariance, k: int, scale: float) -> dict:
-    """μ_ρ, σ_ρ, moments of r (true and the paper's), √r with its 95 % interval; in the balance's own unit."""
+    """Return μ_ρ, σ_ρ, moments of r (true and the paper's), and √r with its 95 % interval, in the balance's unit."""
     if not bool(q.learned[k]):
         r = float(q.fixed[k]) * scale**2
         moments = {"mean_r": r, "std_r": 0.0, "paper_mean_r": r, "paper_std_r": 0.0}
@@ -269,7 +295,7 @@ def _offset_record(offset: GaussianOffset | None, k: int, scale: float) -> dict:
 
 
 def _note(record: dict, residual: Residual, unit: str | None) -> str:
-    """The remarks of one balance, in words."""
+    """Write the remarks on one balance."""
     unit = f" {unit}" if unit else ""
     notes = []
     if not record["separable"]:
@@ -293,9 +319,16 @@ def _note(record: dict, residual: Residual, unit: str | None) -> str:
 def sensor_table(
     model: ConstrainedBNN, standardizer: Standardizer, outputs: tuple[str, ...], sensor_var: Array
 ) -> pd.DataFrame:
-    """One row per output: its sensor's standard deviation in the output's unit, with a 95 % interval if learned.
+    """Tabulate the sensors: standard deviation in the output's unit, with a 95 % interval where it is learned.
 
-    The interval is that of the level `ω`; how the noise depends on the inputs (V4) is taken as learned.
+    The interval is that of the level `ω`; the dependence of the noise on the inputs (V4) is taken as learned.
+
+    Args:
+        model, standardizer: Fitted model and change of units.
+        outputs: Names of the outputs.
+        sensor_var: `w` in standardized units, averaged over rows, shape `(n_y,)`.
+    Returns:
+        One row per output.
     """
     q, index = model.sensor, pd.Index(outputs, name="output")
     std = np.sqrt(sensor_var) * standardizer.y_std

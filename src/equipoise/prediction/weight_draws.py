@@ -1,4 +1,4 @@
-"""The network at weight draws, in memory that serves for some draws after the others.
+"""The network evaluated at weight draws, one block of draws after the other in the same memory.
 
 At the sizes of these networks fresh memory costs as much as the matrix products: it is not in cache, and the system may
 hand it out page by page. `BayesianMLP.at` is the definition, and the tests' oracle.
@@ -15,15 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from equipoise.network import (
-    LOG_FACTOR_BOUND,
-    LOG_VAR_BOUND,
-    BayesianMLP,
-    NetworkGaussian,
-    PosteriorDraws,
-    is_compiled,
-    layers,
-)
+from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, PosteriorDraws, is_compiled, layers
 
 _IN_PLACE = {
     "silu": torch.ops.aten.silu_,
@@ -31,20 +23,22 @@ _IN_PLACE = {
     "relu": torch.ops.aten.relu_,
     "gelu": torch.ops.aten.gelu_,
 }
+Heads = tuple[Tensor, ...]
+"""Mean, variance and, if it is wanted, sensor factor, each `(n_draws, n, n_y)`; buffers, not values."""
 
 
 def draws_between(draws: PosteriorDraws, start: int, stop: int) -> PosteriorDraws:
-    """Some of the draws of a block."""
+    """Return the draws of a block from number `start` up to, but not including, number `stop`."""
     parts = (getattr(draws, part.name) for part in fields(draws))
     return PosteriorDraws(*(None if part is None else part[start:stop] for part in parts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Posterior draws, seen as they are needed again and again.
+class ArrangedDraws:
+    """Posterior draws, and views of them in the shapes in which predictions use them again and again.
 
     Args:
-        draws: They themselves.
+        draws: The draws.
         layers: Weights `(n_draws, fan_in, fan_out)` and bias `(n_draws, 1, fan_out)` of each layer. The first has its
             bias as the last row of its weights instead, to go with a column of ones beside the inputs.
         tolerances: Both draws of r, balances before draws.
@@ -57,8 +51,8 @@ class Drawn:
     offset: Float[Tensor, "m n_draws 1"] | None
 
     @classmethod
-    def of(cls, draws: PosteriorDraws, network: BayesianMLP) -> "Drawn":
-        """Views of draws of a network's weights and of what goes with them."""
+    def of(cls, draws: PosteriorDraws, network: BayesianMLP) -> "ArrangedDraws":
+        """Arrange draws of a network's weights, of tolerances and of offsets."""
         n_x, width = network.sizes[:2]
         first = draws.weights[:, : (n_x + 1) * width].unflatten(-1, (n_x + 1, width))  # a bias follows its weights
         rest = ((W, bias.unsqueeze(-2)) for W, bias in layers(draws.weights, network.sizes)[1:])
@@ -68,79 +62,81 @@ class Drawn:
         return cls(draws, ((first, None), *rest), tolerances, offset)
 
     def __len__(self) -> int:
-        """How many draws."""
+        """Return the number of draws."""
         return self.draws.weights.shape[0]
 
 
-class DrawnNetwork:
-    """A network that is evaluated at some draws after the others.
+class NetworkEvaluator:
+    """Evaluates a network at one block of weight draws after the other.
 
     Args:
-        network: Whose layers.
-        sensor_factor: Whether the sensor head, where there is one, is wanted, too.
+        network: The network.
+        sensor_factor: Whether the sensor head, if there is one, is evaluated, too.
     """
 
     def __init__(self, network: BayesianMLP, sensor_factor: bool = True):
         self._network, self._activate = network, _IN_PLACE[network.activation]
         self._n_heads = network.sizes[-1] // network.n_outputs if sensor_factor else 2
-        self._memory: dict[tuple[int, int], _Memory] = {}
-        self._said: dict[tuple[int, int], Tensor] = {}
+        self._layer_buffers: dict[tuple[int, int], _LayerBuffers] = {}
+        self._head_buffers: dict[tuple[int, int], Tensor] = {}
 
-    def at(self, drawn: Drawn, x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
-        """What `BayesianMLP.at` says, valid until as many draws at as many rows are asked for again.
+    def heads(self, draws: ArrangedDraws, x: Float[Tensor, "n n_x"]) -> Heads:
+        """Evaluate the network at all draws for all rows.
 
         Args:
-            drawn: Which draws.
-            x: Inputs.
+            draws: Weight draws.
+            x: Standardized inputs.
+        Returns:
+            Buffers that the next call with as many draws and rows overwrites: what is to be kept must be copied.
         """
-        key = len(drawn), x.shape[0]
+        shape = len(draws), x.shape[0]
         if is_compiled(x, self._network.sizes, self._network.activation):
-            return self._compiled(drawn, x, key)
-        if key not in self._memory:
-            self._memory[key] = _Memory(key, self._network, x, self._n_heads)
-        memory, h = self._memory[key], pad(x, (0, 1), value=1.0).expand(key[0], -1, -1)  # ones, for the first bias
-        for (W, bias), units in zip(drawn.layers, memory.units, strict=True):
+            return self._compiled(draws, x, shape)
+        if shape not in self._layer_buffers:
+            self._layer_buffers[shape] = _LayerBuffers(shape, self._network, x, self._n_heads)
+        buffers, h = self._layer_buffers[shape], pad(x, (0, 1), value=1.0).expand(len(draws), -1, -1)  # for first bias
+        for (W, bias), units in zip(draws.layers, buffers.units, strict=True):
             h = torch.bmm(h, W, out=units)
             if bias is not None:
                 h.add_(bias)
-            if units is not memory.units[-1]:
+            if units is not buffers.units[-1]:
                 self._activate(h)
-        for raw, bound, positive in memory.heads:
+        for raw, bound, positive in buffers.raw_heads:
             torch.div(raw, bound, out=positive).tanh_().mul_(bound).exp_()  # V3, V4
-        return memory.said
+        return buffers.heads
 
-    def _compiled(self, drawn: Drawn, x: Tensor, key: tuple[int, int]) -> NetworkGaussian:
-        """The same by one compiled loop over draws, shared by as many threads as torch has."""
+    def _compiled(self, draws: ArrangedDraws, x: Tensor, shape: tuple[int, int]) -> Heads:
+        """Evaluate the network by one compiled loop over draws, shared by as many threads as torch has."""
         from equipoise.fast import layers as loops
 
         network = self._network
-        if key not in self._said:
-            self._said[key] = x.new_empty(self._n_heads, *key, network.n_outputs)
-        said, threads = self._said[key], max(1, min(torch.get_num_threads(), len(drawn)))
-        inputs, weights, into = x.contiguous().numpy(), drawn.draws.weights.contiguous().numpy(), said.numpy()
-        given = np.array(network.sizes), loops.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
+        if shape not in self._head_buffers:
+            self._head_buffers[shape] = x.new_empty(self._n_heads, *shape, network.n_outputs)
+        heads, threads = self._head_buffers[shape], max(1, min(torch.get_num_threads(), len(draws)))
+        inputs, weights, buffer = x.contiguous().numpy(), draws.draws.weights.contiguous().numpy(), heads.numpy()
+        settings = np.array(network.sizes), loops.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
 
         def evaluate(share: tuple[int, int]) -> None:
-            loops.evaluate(*given, weights, *share, inputs, into)
+            loops.evaluate(*settings, weights, *share, inputs, buffer)
 
         if threads == 1:
-            evaluate((0, len(drawn)))
+            evaluate((0, len(draws)))
         else:
-            bounds = [len(drawn) * i // threads for i in range(threads + 1)]
+            bounds = [len(draws) * i // threads for i in range(threads + 1)]
             list(self._threads.map(evaluate, itertools.pairwise(bounds)))
-        return NetworkGaussian(*said)
+        return tuple(heads)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(torch.get_num_threads())
 
 
-class _Memory:
-    """Units of all layers, and what the last one's say."""
+class _LayerBuffers:
+    """Memory for the units of all layers and for the heads."""
 
     def __init__(self, shape: tuple[int, int], network: BayesianMLP, like: Tensor, n_heads: int):
         self.units = [like.new_empty(*shape, width) for width in network.sizes[1:]]
         mean, *raw = self.units[-1].split(network.n_outputs, dim=-1)[:n_heads]
         positive = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in raw]
-        self.heads = list(zip(raw, (LOG_VAR_BOUND, LOG_FACTOR_BOUND), positive, strict=False))
-        self.said = NetworkGaussian(mean, *positive)
+        self.raw_heads = list(zip(raw, (LOG_VAR_BOUND, LOG_FACTOR_BOUND), positive, strict=False))
+        self.heads = mean, *positive

@@ -1,4 +1,4 @@
-"""Training: from a model and rows to fitted parameters and a history of every epoch.
+"""Training: from a model and rows to fitted parameters and the history of all epochs.
 
 In: a `ConstrainedBNN`, standardized rows and a `TrainingPlan`. Out: the fitted model and its `History`. Also here: the
 gradient of a training step, the optimizer, checkpoints, training in several processes, and `run_many` for many fits.

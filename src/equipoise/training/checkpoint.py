@@ -11,30 +11,36 @@ from equipoise.data import write_atomically
 from equipoise.errors import EquipoiseError
 
 FORMAT = 1
-FIRST = 1.0  # seconds until a run is worth keeping
+FIRST_SECONDS = 1.0  # until the first write by `save_if_due`
 
 
 class TrainingError(EquipoiseError, RuntimeError):
-    """Training cannot go on, and why."""
+    """Raised where training cannot go on, with the reason and a remedy."""
 
 
 class Checkpoint:
-    """Keeps the state of a run in a file.
+    """Keeps the state of a training run in a file.
 
     Args:
-        path: The file, or None to keep nothing.
+        path: The file; None for no checkpoints.
         fingerprint: Identifies the run; a file of another run is refused, not overwritten.
-        seconds: Least time between two writes by `save_if_due`; the first comes after a second already.
+        seconds: Least time between two writes by `save_if_due`; the first comes after `FIRST_SECONDS` at the latest.
+    Raises:
+        TrainingError: If the file's folder does not exist.
     """
 
     def __init__(self, path: str | os.PathLike | None, fingerprint: str, seconds: float = 10.0):
         self.path = None if path is None else Path(path)
-        self.fingerprint, self.seconds, self._due = fingerprint, seconds, time.monotonic() + min(FIRST, seconds)
+        self.fingerprint, self.seconds, self._due = fingerprint, seconds, time.monotonic() + min(FIRST_SECONDS, seconds)
         if self.path is not None and not self.path.parent.is_dir():
             raise TrainingError(f"The checkpoint's folder must exist, but got '{self.path.parent}'. Make it first.")
 
     def load(self) -> dict | None:
-        """The state in the file; None if there is no file."""
+        """Return the state in the file, None if there is no file.
+
+        Raises:
+            TrainingError: If the file is damaged or belongs to another run.
+        """
         if self.path is None or not self.path.exists():
             return None
         try:
@@ -52,11 +58,13 @@ class Checkpoint:
         return state
 
     def save(self, state: dict) -> None:
+        """Write the state to the file, replacing an earlier one as a whole."""
         if self.path is not None:
             content = {"format": FORMAT, "fingerprint": self.fingerprint, "state": state}
             write_atomically(self.path, lambda file: torch.save(content, file))
             self._due = time.monotonic() + self.seconds
 
     def save_if_due(self, state: Callable[[], dict]) -> None:
+        """Write the state if enough time has passed since the last write; `state` is called only then."""
         if self.path is not None and time.monotonic() >= self._due:
             self.save(state())

@@ -1,8 +1,8 @@
-"""The two densities of measured outputs with their gradients in closed form, for the training step.
+"""Both likelihoods of measured outputs with their gradients in closed form, for the training step.
 
-The same numbers as `ConditionedGaussian.log_prob` and `likelihood.marginal` give by autograd, in a fraction of the
-time: nothing here differentiates the inverse of a matrix. With a log density of normals, `log N(e; 0, S)` and
-`S = B diag(v) Bᵀ + diag(r)`, the gradients need `S⁻¹` alone, `c = S⁻¹ e`::
+They are the numbers that autograd gives for `ConditionedGaussian.log_prob` and `likelihood.marginal`, in a fraction of
+the time, because the inverse of a matrix is not differentiated. For a log density `log N(e; 0, S)` of normals with
+`S = B diag(v) Bᵀ + diag(r)`, the gradients need only `S⁻¹` and `c = S⁻¹ e`::
 
     ē = −c        v̄ = ½ ((Bᵀ c)² − diag(Bᵀ S⁻¹ B))        r̄ = ½ (c² − diag(S⁻¹))
 
@@ -21,7 +21,7 @@ from equipoise.gaussian import LOG_2PI, BalanceOperator, BlockUpdate, DisjointUp
 
 
 class Gradients(NamedTuple):
-    """Of a loss with respect to what a density is made of; None where nobody asks."""
+    """Gradients of a loss with respect to the arguments of a density; None for arguments that need no gradient."""
 
     mean: Float[Tensor, "n n_y"]
     var: Float[Tensor, "n n_y"]
@@ -44,14 +44,21 @@ def joint(
     w: Float[Tensor, "n n_y"] | float,
     measured: Bool[Tensor, "n n_y"] | None = None,
 ) -> tuple[Float[Tensor, " n"], Pull] | None:
-    """The joint density (L2) with sensor variances `w`, where `r > 0` or `w > 0`.
+    """Compute the joint log density (L2) with sensor variances `w`, where `r > 0` or `w > 0`.
 
     With `d = v + w`, `g = v / d`, `e = y − μ`, `Q = B diag(g w) Bᵀ + R`, `S = B diag(v) Bᵀ + R`,
     `a = Q⁻¹ (t − B(μ + g e))` and `c = S⁻¹ (t − B μ)`. An output that is not `measured` has `w = ∞`: `1/d = 0`, and
     `w/d = 1`.
 
+    Args:
+        operator: The balances.
+        mean, var: The network's Gaussian before conditioning.
+        target, tol_var: `t` and `r` of each balance.
+        y: Measured outputs.
+        w: Sensor variances.
+        measured: Which outputs are measured; None if all are.
     Returns:
-        `log p` per row, and the function from a gradient shared by all rows to those of the arguments; or None where
+        `log p` per row, and the function from a gradient shared by all rows to those of the arguments; or None if
         coupled balances are too badly conditioned for an inverse.
     """
     d, e = var + w, y - mean
@@ -113,7 +120,7 @@ def marginal(
     w: Float[Tensor, "n n_y"] | float,
     measured: Bool[Tensor, "n n_y"] | None = None,
 ) -> tuple[Float[Tensor, " n"], Pull] | None:
-    """The paper's density (L1); returns as `joint` does.
+    """Compute the paper's log density (L1); arguments and results as of `joint`.
 
     With `c = S⁻¹ (t − B μ)`: `μ_C = μ + v Bᵀ c`, `v_C = v − v² diag(Bᵀ S⁻¹ B)`.
     """

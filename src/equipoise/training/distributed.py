@@ -1,8 +1,8 @@
-"""One training in several processes: what a process group means for a fit.
+"""One training in several processes.
 
-Every process holds the whole table and the same model. A batch is that of a training in one process; each process takes
-its rows of it, with the random numbers that they have there, and the gradients are added up: the model follows that of
-one process to rounding. The first process (rank 0) alone writes and speaks.
+Every process holds the whole table and the same model. Batches are those of a training in one process; each process
+takes its share of a batch, with the random numbers that these rows would have in one process, and the gradients are
+added up: the model equals that of one process to rounding. Only the first process (rank 0) writes files and messages.
 
 `torchrun` starts the processes, and `joined` makes one group of them::
 
@@ -27,11 +27,11 @@ from torch import Tensor, distributed as dist, nn
 
 from equipoise.training.checkpoint import TrainingError
 
-PATIENCE = timedelta(minutes=10)  # with a process that neither answers nor ends
+PATIENCE = timedelta(minutes=10)  # to wait for a process that neither answers nor ends
 
 
 class LostProcessError(TrainingError):
-    """A process of a joint training has ended before its time."""
+    """Raised where a process of a joint training has ended before the others."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Group:
     """The processes that train one model together; by default one, alone.
 
     Args:
-        rank: Number of this process; 0 is the one that writes and speaks.
-        size: How many there are.
-        store: What they have in common besides sums; None for one alone.
+        rank: Number of this process; process 0 writes files and messages.
+        size: Number of processes.
+        store: Key-value store that the processes share; None for a single one.
 
     Example:
         >>> [Group(rank, 3).share_of(8) for rank in range(3)]
@@ -53,22 +53,22 @@ class Group:
     store: Any = None
 
     def share_of(self, n_rows: int) -> slice:
-        """Which of the rows of a batch this process takes: none, if there are more processes than rows."""
+        """Return the rows of a batch that this process takes; none if there are more processes than rows."""
         return slice(self.rank * n_rows // self.size, (self.rank + 1) * n_rows // self.size)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum of what all processes give, the same bits in each."""
+        """Return the sum of `values` over all processes, with the same bits in each."""
         if self.size == 1:
             return values
         total = values.detach().clone()
-        with _all_there():
+        with _all_connected():
             dist.all_reduce(total)
         return total
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor, weight: float = 1.0) -> Tensor:
-        """Leave `Σ weight · gradient` over processes in every `.grad`; returns `Σ weight · loss`. One message.
+        """Set every `.grad` to `Σ weight · gradient` over processes and return `Σ weight · loss`, in one message.
 
-        A process of weight 0 had no rows; what its parameters hold from before does not count.
+        A process without rows has weight 0, so that gradients of earlier steps do not count.
         """
         if self.size == 1:
             return loss
@@ -82,13 +82,13 @@ class Group:
 
     @torch.no_grad()
     def follow_first(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Give parameters the values that they have in the first process: processors need not round alike."""
+        """Set parameters to their values in the first process, since processors may round differently."""
         for parameter in parameters if self.size > 1 else ():
-            with _all_there():
+            with _all_connected():
                 dist.broadcast(parameter.data, src=0)
 
     def from_first(self, state: Any) -> Any:
-        """Tensors and plain values of the first process, in all of them; unpacked without running code."""
+        """Return the first process's state, of tensors and plain values, in all processes; no code in it is run."""
         if self.size == 1:
             return state
         packed = io.BytesIO()
@@ -97,12 +97,16 @@ class Group:
         content = torch.zeros(int(length), dtype=torch.uint8)
         if self.rank == 0:
             content = torch.frombuffer(packed.getbuffer(), dtype=torch.uint8).clone()
-        with _all_there():
+        with _all_connected():
             dist.broadcast(content, src=0)
         return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
 
     def check_same(self, fingerprint: str) -> None:
-        """Raise in every process unless all of them start from the same."""
+        """Check that all processes have the same fingerprint.
+
+        Raises:
+            TrainingError: In every process, if one has another fingerprint.
+        """
         differs = torch.tensor([float(self.from_first(fingerprint) != fingerprint)])
         if float(self.sum(differs)) > 0:
             raise TrainingError(
@@ -111,16 +115,16 @@ class Group:
             )
 
     def tells_first(self) -> bool:
-        """Whether this is the first process that has a problem to tell: the others end because of it."""
+        """Return whether this is the first process to report a problem: the others end because of it."""
         if self.store is None:
             return True
         try:
             return self.store.add("equipoise: problems told", 1) == 1
-        except RuntimeError:  # who kept the store has ended, perhaps without a word: better told twice than not
+        except RuntimeError:  # the store's process has ended, perhaps without a report: two are better than none
             return True
 
     def own_device(self, device: Any) -> Any:
-        """Where this process computes: of several on one machine, each on its own GPU."""
+        """Return the device of this process: of several processes on one machine, each has its own GPU."""
         if self.size == 1 or str(device) != "cuda":
             return device
         return f"cuda:{os.environ.get('LOCAL_RANK', self.rank)}"
@@ -131,15 +135,19 @@ _current: ContextVar[Group] = ContextVar("equipoise_group", default=ALONE)
 
 
 def current() -> Group:
-    """The group whose processes train together here: that of the surrounding `joined`."""
+    """Return the group of processes that train together in the surrounding `joined`; a single process without it."""
     return _current.get()
 
 
 @contextmanager
 def joined() -> Iterator[Group]:
-    """What is trained inside is trained together by all processes that `torchrun` started; alone if there are none.
+    """Train within the block together with all processes that `torchrun` started; alone if there are none.
 
-    Every process must train the same: same rows, settings and seed.
+    Every process must run the same training: same rows, settings and seed.
+
+    Raises:
+        LostProcessError: If another process ends early, or if this one is told to stop.
+        TrainingError: If the processes do not start from the same rows, settings and seed.
 
     Example:
         >>> with joined() as group:  # not started by torchrun
@@ -153,7 +161,7 @@ def joined() -> Iterator[Group]:
     group = _join()
     token = _current.set(group)
     try:
-        with _ended_when_told():
+        with _stopped_by_signal():
             yield group
     finally:
         _current.reset(token)
@@ -162,14 +170,14 @@ def joined() -> Iterator[Group]:
 
 
 def _join() -> Group:
-    """The group of those that `torchrun`'s environment speaks of."""
+    """Join the group of processes that `torchrun`'s environment variables describe."""
     if not dist.is_available():
         raise TrainingError("Training in several processes needs torch.distributed, but this torch was built without.")
     if dist.is_initialized():
         raise TrainingError("Processes must not belong to another group yet, but got one. Leave it, then join.")
     from torch.distributed.rendezvous import rendezvous
 
-    with _all_there():
+    with _all_connected():
         store, rank, size = next(iter(rendezvous("env://", timeout=PATIENCE)))
         # torchrun's store outlives the processes that it starts again: they must not find addresses of those before
         start = f"equipoise, start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
@@ -180,26 +188,29 @@ def _join() -> Group:
 
 
 @contextmanager
-def _all_there() -> Iterator[None]:
+def _all_connected() -> Iterator[None]:
+    """Raise `LostProcessError` if another process is gone."""
     try:
         yield
-    except RuntimeError as error:  # that of gloo and NCCL when another process is gone
-        raise LostProcessError(_LOST) from error
+    except RuntimeError as error:  # by gloo and NCCL
+        raise LostProcessError(_LOST_MESSAGE) from error
 
 
-_LOST = "All processes of a joint training must stay to its end, but one of them ended before. Start them again."
-_TOLD = (
+_LOST_MESSAGE = (
+    "All processes of a joint training must stay to its end, but one of them ended before. Start them again."
+)
+_STOPPED_MESSAGE = (
     "All processes of a joint training must stay to its end, but this one was told to stop: by torchrun, where another "
     "ended before, or by whoever ends torchrun. Start them again."
 )
 
 
 @contextmanager
-def _ended_when_told() -> Iterator[None]:
-    """`torchrun` ends the other processes by a signal, often before they see that one is gone."""
+def _stopped_by_signal() -> Iterator[None]:
+    """Raise `LostProcessError` on SIGTERM: `torchrun` ends the other processes by it once one is gone."""
 
     def end(number: int, frame: object) -> None:
-        raise LostProcessError(_TOLD)
+        raise LostProcessError(_STOPPED_MESSAGE)
 
     if threading.current_thread() is not threading.main_thread():
         yield

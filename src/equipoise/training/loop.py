@@ -1,15 +1,16 @@
-"""Training: minibatches, stopping, checkpoints, history.
+"""The training loop: phases, minibatches, stopping, checkpoints, history.
 
-Three phases. *Means*: the network at its posterior means is fitted to the sum of the outputs' root mean squared errors:
-a heteroscedastic network trained from scratch on a likelihood calls what it has not learned yet "noise", and plain
-squared error leaves outputs that are measured well to the noise of those that are not. *ELBO*: variances start from the
-residuals of the first phase (`splitting.py`), weight spreads small, and everything is trained on the negative ELBO.
-*Noise*: as the rate falls the means still improve, and all spreads, which follow them, are left behind too large; so at
-last the means are held, and weight spreads, variance head, tolerances and sensors alone go on with the same objective.
+There are three phases. *Means*: the network at its posterior means is fitted to the mean of the outputs' root mean
+squared errors, since a heteroscedastic network that is trained from scratch on a likelihood takes for noise what it has
+not learned yet, and since squared errors would let noisy outputs outweigh those that are measured well. *ELBO*:
+variances start from the residuals of the first phase (`starting_variances.py`), standard deviations of the weights
+start small, and everything is trained on the negative evidence lower bound. *Noise*: while the rate falls, the means
+still improve, and variances lag behind them and stay too large; so at last the means are fixed, and standard deviations
+of the weights, variance head, tolerances and sensors alone are trained on the same objective.
 
-All randomness of an epoch comes from (seed, phase, epoch), so a run that was killed continues from its last
+All randomness of an epoch comes from (seed, phase, epoch), so that a run that was killed continues from its last
 checkpoint to the same bits as one that was never killed. Processes that train together (`distributed.py`) share every
-batch between them and follow the run of a single one to rounding.
+batch and follow the run of a single process to rounding.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from equipoise.data import AnyRows, Rows
-from equipoise.gaussian import SCHEME, BatchGenerator
+from equipoise.gaussian import BatchGenerator, random_scheme
 from equipoise.network import ConstrainedBNN, derived_seed, parameters_of
 from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.distributed import ALONE, Group, current
@@ -37,20 +38,30 @@ from equipoise.training.starting_variances import split_residuals
 
 @dataclass
 class History:
-    """One record per epoch, and how training ended."""
+    """The history of a training run.
+
+    Args:
+        epochs: A record for each epoch: number, phase, losses in nats or standardized units, seconds, tolerances.
+        best_epoch: Number of the epoch whose state was kept; −1 without held-out rows.
+        stopped: Why the second phase ended.
+
+    Example:
+        >>> History([{"rmse": 0.5}, {"rmse": 0.4}, {"nll": 1.0}]).column("rmse")
+        [0.5, 0.4]
+    """
 
     epochs: list[dict] = field(default_factory=list)
     best_epoch: int = -1
     stopped: str = ""
 
     def column(self, name: str) -> list:
-        """One quantity over the epochs that have it."""
+        """Return the values of one quantity over the epochs that have it."""
         return [record[name] for record in self.epochs if name in record]
 
 
 @dataclass
 class _Progress:
-    """All that a run needs to continue, besides the model and the optimiser."""
+    """The state of a run besides the model and the optimizer."""
 
     phase: str = "means"
     epoch: int = 0  # within the phase
@@ -72,18 +83,22 @@ def train(
     verbose: bool = False,
     callback: Callable[[dict], object] | None = None,
 ) -> History:
-    """Fit `model` in place by minimising its negative ELBO on `rows` (E2), together with the `current` group.
+    """Fit `model` in place by minimising its negative evidence lower bound (E2), together with the `current` group.
 
     Args:
-        model: In standardized units.
+        model: The model, in standardized units.
         rows: Training rows, in memory or read batch by batch.
         validation: Held-out rows that decide when to stop and which state is kept; None keeps the last.
-        plan: The numbers; defaults if None.
-        seed: All randomness follows from it.
-        checkpoint: A file that training continues from if it is there, and that is kept up to date (atomically).
+        plan: Settings; defaults if None.
+        seed: Determines all randomness.
+        checkpoint: A file from which training continues if it exists, and which is kept up to date (atomically).
         checkpoint_seconds: Least time between two writes of it.
         verbose: Show a progress bar.
-        callback: Called with the record of each epoch; what it raises ends training (the checkpoint stays).
+        callback: Called with the record of each epoch; an exception of its own ends training (the checkpoint stays).
+    Returns:
+        A record of every epoch.
+    Raises:
+        TrainingError: If the loss is not finite, or if the checkpoint is damaged or belongs to another run.
     """
     group = current()
     run = _Run(model, rows, validation, plan or TrainingPlan(), seed, group)
@@ -105,7 +120,7 @@ def train(
 
 
 class _Run:
-    """One training run: the model, its optimiser, and where it stands."""
+    """One training run: the model, its optimizer, and their state."""
 
     def __init__(
         self,
@@ -122,16 +137,16 @@ class _Run:
         self.optimizer = self._new_optimizer()
         self.objective = Objective(model)
 
-    def compile(self, tell: Callable[[], object]) -> None:
-        """Have what is compiled ready before the first epoch; `tell` is called if that takes a while."""
+    def compile(self, announce: Callable[[], object]) -> None:
+        """Compile the training step before the first epoch; `announce` is called if that takes a while."""
         if torch.device(self.rows.device).type == "cpu":
             from equipoise.fast import notify_on_compilation
 
-            with notify_on_compilation(tell):
+            with notify_on_compilation(announce):
                 self.objective.compile()
 
     def state(self) -> dict:
-        """All that is needed to continue."""
+        """Return all that is needed to continue the run."""
         model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
         return {"progress": asdict(self.progress), "model": model, "optimizer": optimizer}
 
@@ -147,19 +162,22 @@ class _Run:
         self.optimizer.load_state_dict(state["optimizer"])
 
     def fingerprint(self) -> str:
-        """What must be the same for a run to be continued: data, plan, seed, and the model it starts from."""
-        network = self.model.network
-        said = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
-        said = (*said, network.sizes, network.activation, network.posterior.prior_std, SCHEME)
-        digest = hashlib.sha256(repr(said).encode())
-        both = [rows for rows in (self.rows, self.validation) if rows is not None]
-        data = (part for rows in both for piece in rows.pieces() for part in piece.parts())
+        """Return a digest of all that must be the same for a run to be continued.
+
+        That is the rows, the plan, the seed, the model at the start, torch's version, and how random numbers are made.
+        """
+        network, scheme = self.model.network, random_scheme(torch.device(self.rows.device))
+        settings = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
+        settings = (*settings, network.sizes, network.activation, network.posterior.prior_std, scheme)
+        digest = hashlib.sha256(repr(settings).encode())
+        tables = [rows for rows in (self.rows, self.validation) if rows is not None]
+        data = (part for rows in tables for piece in rows.pieces() for part in piece.parts())
         for values in itertools.chain(data, self.model.state_dict().values()):
             digest.update(b"-" if values is None else values.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def epochs(self) -> Iterator[dict]:
-        """Run what is left of the plan, yielding the record of each epoch."""
+        """Run the rest of the plan, yielding the record of each epoch."""
         if self.progress.phase == "means":
             yield from self._phase_epochs()
             self._start_elbo_phase()
@@ -181,7 +199,7 @@ class _Run:
         batches = shuffled(len(self.rows), self.plan.passes(len(self.rows)), shuffle)
         batches = batches.split(self.plan.rows_per_step(len(self.rows)))
         self.model.train()
-        # Numbers, not tensors: thousands of small ones would keep the memory of batches between them from being reused.
+        # Numbers, not tensors: thousands of small tensors would prevent reuse of the batches' memory between them.
         parts = [
             float(self._step(index, start + i / (len(batches) * total), generator)) for i, index in enumerate(batches)
         ]
@@ -198,7 +216,7 @@ class _Run:
         return record
 
     def _step(self, index: Tensor, fraction: float, generator: BatchGenerator) -> Tensor:
-        """One optimiser step at `fraction` of the phase; the batch's loss before the step."""
+        """Make one optimizer step at `fraction` of the phase, and return the batch's loss before the step."""
         means = self.progress.phase == "means"
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (one_cycle(fraction) if means else cosine(fraction))
@@ -213,12 +231,12 @@ class _Run:
         return loss
 
     def _share(self, index: Tensor, generator: BatchGenerator) -> Rows:
-        """This process's rows of a batch; from now on, `generator` gives them the numbers they have in all of it."""
+        """Return this process's rows of a batch, and set `generator` to the random numbers of these rows."""
         generator.rows, generator.total = self.group.share_of(len(index)), len(index)
         return self.rows.take(index[generator.rows])
 
     def _backward_rmse(self, batch: Rows) -> Tensor:
-        """The `mean_rmse` of the batch in all processes, its gradient left in that of the posterior's means."""
+        """Compute `mean_rmse` of the batch over all processes, and set the gradient of the posterior's means."""
         mean, pull = self.model.network.propagate_means(batch.x)
         mean = mean.requires_grad_()
         loss = mean_rmse(mean, batch.y, self.group)
@@ -226,7 +244,10 @@ class _Run:
         return self.group.sum_gradients(self._trained, loss.detach() / self.group.size)
 
     def _backward_elbo(self, batch: Rows, fraction: float, generator: BatchGenerator) -> Tensor:
-        """The same of the negative ELBO: rows count alike, and the KL, which every process adds, counts once."""
+        """Compute the batch's negative log likelihood, and set gradients of the negative evidence lower bound.
+
+        All rows have the same weight, and the divergences, which every process adds, count once.
+        """
         loss, weight = batch.y.new_zeros(()), len(batch) / generator.total
         if len(batch):
             weights = self._kl_weight(fraction), self.plan.temperature
@@ -238,7 +259,7 @@ class _Run:
 
     @torch.no_grad()
     def _summary(self, values: Tensor, sizes: Tensor) -> dict:
-        """The epoch's mean loss and, in the second phase, the divergences and where each tolerance stands."""
+        """Return the epoch's mean loss and, after the first phase, divergences and posteriors of the tolerances."""
         mean = float((values * sizes).sum() / sizes.sum())
         if self.progress.phase == "means":
             return {"rmse": mean}
@@ -255,7 +276,7 @@ class _Run:
 
     @torch.no_grad()
     def _validate(self, rows: Rows) -> float:
-        """Held-out error, or predictive NLL per row, with the same noise every time."""
+        """Compute the error on held-out rows, or their predictive NLL per row, with the same noise in every epoch."""
         if self.progress.phase == "means":
             rows = rows.take(self.group.share_of(len(rows)))
             means = [self.model.network.at_means(part.x).mean for part in rows.pieces()]
@@ -269,8 +290,9 @@ class _Run:
         return float(self.group.sum(total)) / len(rows)
 
     def _predictive_nll(self, rows: Rows, generator: BatchGenerator, n_draws: int) -> Tensor:
-        """`−Σ_i log mean_d p(y_i | θ_d, ρ_d)`: of the mixture that is predicted, which can be nats better than the mean
-        of its components' NLL; states chosen by the latter are those where weights hardly matter any more.
+        """Compute `−Σ_i log mean_d p(y_i | θ_d, ρ_d)`, the negative log likelihood of the predicted mixture.
+
+        It can be nats better than the mean of its components'; that would favour states with little weight uncertainty.
         """
         model = self.model
         draws = (model.log_likelihood(model.network(rows.x, generator), rows, generator) for _ in range(n_draws))
@@ -292,7 +314,7 @@ class _Run:
             progress.since_best += 1
 
     def _warming_up(self) -> bool:
-        """Whether the KL still counts for less than 1: such epochs are neither kept nor counted as without success."""
+        """Return whether the KL's weight is still below 1: such epochs are neither kept nor counted for `patience`."""
         progress = self.progress
         return progress.phase == "elbo" and progress.epoch <= self.plan.kl_warmup * self.plan.epochs_of("elbo")
 
@@ -301,7 +323,7 @@ class _Run:
 
     @torch.no_grad()
     def _start_elbo_phase(self) -> None:
-        """Restore the best means; set all variances from their residuals, and a small spread for every weight."""
+        """Restore the best means; set all variances from their residuals, and small ones for the weights."""
         self._restore_best()
         split_residuals(self.model, self.rows, self.validation)
         self.model.network.posterior.log_std.fill_(math.log(self.plan.init_std))
@@ -313,7 +335,10 @@ class _Run:
         history.stopped = "no improvement on held-out rows" if self._exhausted() else "all epochs run"
         self._restore_best()
         progress = self.progress
-        kept = {"best_value": progress.best_value, "best_state": progress.best_state}  # to be improved on, or to stay
+        kept = {
+            "best_value": progress.best_value,
+            "best_state": progress.best_state,
+        }  # it may still be improved on
         self.progress = _Progress(phase="noise", history=history, **kept)
         self.optimizer = self._new_optimizer()
 
@@ -344,7 +369,7 @@ class _Run:
 
     @property
     def _trained(self) -> list[torch.nn.Parameter]:
-        """What the optimiser moves, in its order."""
+        """Parameters in the order of the optimizer."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def _generator(self, *key: int) -> BatchGenerator:
@@ -362,14 +387,25 @@ class _Run:
 
 
 def shuffled(n_rows: int, passes: int, generator: torch.Generator) -> Tensor:
-    """The numbers of all rows in random order, and again in another as often as there are passes."""
+    """Return the numbers of all rows in random order, once for each pass.
+
+    Args:
+        n_rows: Number of rows.
+        passes: Number of passes, each in an order of its own.
+        generator: Randomness of the orders.
+    Returns:
+        Row numbers, shape `(passes · n_rows,)`.
+    """
     return torch.cat([torch.randperm(n_rows, generator=generator) for _ in range(passes)])
 
 
 def mean_rmse(mean: Tensor, y: Tensor, group: Group = ALONE) -> Tensor:
-    """Root mean squared error of each output over what was measured, averaged over outputs.
+    """Compute the root mean squared error of each output over its measured values, averaged over outputs.
 
-    Rows are those of all processes of the group, the gradient is that of the rows given here.
+    Args:
+        mean: Predicted means of this process's rows, `(n, n_y)`.
+        y: Measured outputs, NaN where not measured.
+        group: Processes over whose rows errors are computed; the gradient is that with respect to `mean`.
     """
     measured = ~y.isnan()
     squares, counts = torch.where(measured, mean - y, 0.0).square().sum(0), measured.sum(0)

@@ -1,4 +1,7 @@
-"""The training objective of one model, made ready for many steps."""
+"""The training objective of a model: gradients for many steps, by compiled code where there is some."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,26 +19,27 @@ from equipoise.gaussian import (
 from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, ConstrainedBNN, is_compiled, joint, marginal
 from equipoise.training.gradient import backward
 
-AT_ONCE = 512  # rows of a batch: what they need stays in the cache, and in memory that is used again
-LARGEST_BLOCK = 32  # of balances that share outputs: the inverses of larger ones are left to a library
+BATCH_PART = 512  # rows of a batch that are taken at once: what they need stays in the cache
+Arrays = tuple[np.ndarray, ...]
+LARGEST_BLOCK = 32  # of coupled balances: the inverses of larger blocks are left to a library
 
 
 class Objective:
-    """`gradient.backward` of a model, by compiled code where there is some for it.
+    """The gradient of the training objective of one model, by compiled code where there is some.
 
-    There is where a model is on the processor, no more than `LARGEST_BLOCK` of its balances hang together, none has an
-    offset, and its likelihood is one of the library's.
+    Models on the processor have compiled code if no block of coupled balances is larger than `LARGEST_BLOCK`, no
+    balance has an offset, and the likelihood is one of the library's. All others go through `gradient.backward`.
 
     Args:
-        model: Whose parameters get gradients.
+        model: The model whose parameters get gradients.
     """
 
     def __init__(self, model: ConstrainedBNN):
         self.model = model
-        self._compiled = _Compiled(model) if _Compiled.serves(model) else None
+        self._compiled = _CompiledStep(model) if _CompiledStep.serves(model) else None
 
     def compile(self) -> None:
-        """Have everything ready that training calls: it takes seconds once on a machine, and is kept on disk there."""
+        """Compile all code that training will call; it takes seconds once on a machine and is then kept on disk."""
         network = self.model.network
         if is_compiled(network.posterior.loc, network.sizes, network.activation):
             x = network.posterior.loc.detach().new_zeros(1, network.sizes[0])
@@ -52,155 +56,194 @@ class Objective:
         kl_weight: float = 1.0,
         temperature: float = 1.0,
     ) -> Tensor:
-        """Leave gradients in every `.grad`, and give the batch's negative log likelihood per row, as
-        `gradient.backward` does."""
-        if self._compiled is not None and self._compiled.takes(rows):
-            state = generator.get_state() if generator is not None and self._compiled.may_give_up else None
+        """Leave the gradient of the negative ELBO per row in every `.grad` (E1, E2).
+
+        Args:
+            rows: The batch.
+            n_rows: Number of rows in the data set.
+            generator: Randomness of the weights, tolerances and sensor variances.
+            kl_weight: Weight of all divergences.
+            temperature: Additional weight of the divergence of the network's weights.
+        Returns:
+            The batch's negative log likelihood per row, as of `gradient.backward`.
+        """
+        if self._compiled is not None:
             weights = temperature * kl_weight / n_rows, kl_weight / n_rows
             if (nll := self._compiled.backward(rows, generator, weights)) is not None:
                 return nll
-            if generator is not None and state is not None:
-                generator.set_state(state)  # the same numbers again
         return backward(self.model, rows, n_rows, generator, kl_weight, temperature)
 
 
-class _Compiled:
-    """A model as `kernels.objective` takes it."""
+class _CompiledStep:
+    """A model in the form that the compiled training step takes.
+
+    Parameters and buffers are looked up anew in every step, since their memory may be replaced at any time.
+
+    Args:
+        model: A model for which `serves` is true.
+    """
 
     def __init__(self, model: ConstrainedBNN):
-        from equipoise.fast import training_step as objective
+        from equipoise.fast import layers, training_step
 
-        self._model, self._negative_elbo = model, objective.negative_elbo
-        layer, sensor = model.conditioning, model.sensor
-        self._tolerance, self._sensor = None if layer is None else layer.tolerance, sensor
-        self._exact = self._tolerance is not None and not self._tolerance.is_positive
-        self._noisy = sensor is not None and sensor.is_positive
-        self._posteriors = [part for part in (model.network.posterior, self._tolerance, sensor) if part is not None]
-        self._drawn = [0, *(i for i, part in ((1, self._tolerance), (2, sensor)) if part is not None)]
-        self._memory: tuple[int, ...] = ()
-        self._views: tuple = ()
-
-    @property
-    def may_give_up(self) -> bool:
-        """Whether some draws may be left to others, which is known only afterwards."""
-        return self._model.conditioning is not None and self._model.conditioning.coupled
-
-    @property
-    def _given(self) -> tuple:
-        """Views of all that the model knows, made anew where the memory of its parameters was replaced."""
-        memory = tuple(parameter.data_ptr() for part in self._posteriors for parameter in (part.loc, part.log_std))
-        if memory != self._memory:
-            self._memory, self._views = memory, self._view()
-        return self._views
-
-    def _view(self) -> tuple:
-        from equipoise.fast import layers
-
-        network, layer, n_y = self._model.network, self._model.conditioning, self._model.network.n_outputs
-        q, kind = network.posterior, layers.ACTIVATIONS[network.activation]
-        none = BalanceOperator(torch.zeros(0, n_y, dtype=torch.float64), [])
-        operator = none if layer is None else layer.operator(torch.float64)
-        bounds = LOG_VAR_BOUND, LOG_FACTOR_BOUND
-        return (
-            (np.array(network.sizes), kind, bounds, *_arrays(q.loc, q.log_std), q.prior_std**-2),
-            _posterior(self._tolerance),
-            _posterior(self._sensor),
-            operator.entries if operator.coupled else operator.owners,
-            None if self._model.likelihood is joint else True,
-        )
+        self._model, self._negative_elbo = model, training_step.negative_elbo
+        network, layer = model.network, model.conditioning
+        self._network, self._sensor = network.posterior, model.sensor
+        self._tolerance = None if layer is None else layer.tolerance
+        posteriors = enumerate((self._network, self._tolerance, self._sensor))
+        self._posteriors = {i: posterior for i, posterior in posteriors if posterior is not None}
+        self._shape = np.array(network.sizes), layers.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
+        self._no_posterior = _arrays_of(LogNormalVariance(*torch.empty(3, 0)))
+        self._no_sensors = np.empty((0, network.n_outputs))
+        self._paper = None if model.likelihood is joint else True
+        self._B: Tensor | None = None
+        self._balances: Arrays = ()
 
     @staticmethod
     def serves(model: ConstrainedBNN) -> bool:
-        """Whether there is compiled code for the model."""
+        """Return whether there is compiled code for the model."""
         layer, network = model.conditioning, model.network
         plain = layer is None or (layer.offset is None and layer.B.ndim == 2 and _largest_block(layer) <= LARGEST_BLOCK)
         own = model.conditions_by_definition and model.likelihood in (joint, marginal)
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
-    def takes(self, rows: Rows) -> bool:
-        """Whether there is for these rows: exact balances need noise, or the density is one on a subspace."""
-        noisy = self._noisy if rows.sensor_var is None else bool((rows.sensor_var > 0).all())
-        aimed = self._tolerance is None or rows.target is not None
-        return aimed and rows.y.dtype == torch.float64 and (noisy or not self._exact)
-
     def backward(self, rows: Rows, generator: torch.Generator | None, weights: tuple[float, float]) -> Tensor | None:
-        """As `Objective.backward`, with the weights of the network's divergence and of the others.
+        """Leave gradients in every `.grad`, as `Objective.backward` does.
 
         Large batches are taken in parts, whose memory stays in the cache.
 
+        Args:
+            rows: The batch.
+            generator: Randomness.
+            weights: Of the network's divergence, and of the others, in the loss per row.
         Returns:
-            None if coupled balances are too badly conditioned for an inverse.
+            The negative log likelihood per row; None, with `generator` as it was, if there is no compiled code for
+            these rows or if coupled balances are too badly conditioned for an inverse.
         """
-        n, keys = len(rows), np.zeros(3, np.int64)
-        keys[self._drawn] = random_keys(len(self._drawn), generator)
-        shared = isinstance(generator, BatchGenerator)
-        total, first = (generator.total, generator.rows.start) if shared else (n, 0)
-        found = [
-            self._part(
-                rows if n <= AT_ONCE else rows.take(slice(start, start + AT_ONCE)), keys, total, first + start, weights
-            )
-            for start in range(0, n, AT_ONCE)
-        ]
-        if not all(largest * np.finfo(np.float64).eps <= LARGEST_INVERSE for _, _, largest in found):  # nor NaN
+        if not (rows.y.dtype == torch.float64 and rows.x.is_cpu and self._network.loc.is_cpu):
             return None
-        sizes = [min(AT_ONCE, n - start) / n for start in range(0, n, AT_ONCE)]
-        for i, part in zip(self._drawn, self._posteriors, strict=True):
-            part.loc.grad, part.log_std.grad = _weighted(sizes, [of[i] for _, of, _ in found])
-        return torch.tensor(
-            sum(size * nll for size, (nll, _, _) in zip(sizes, found, strict=True)), dtype=torch.float64
-        )
+        arguments = self._arguments()
+        if not self._accepts(rows, *arguments[1:3]):
+            return None
+        coupled = self._model.conditioning is not None and self._model.conditioning.coupled
+        state = generator.get_state() if generator is not None and coupled else None
+        n, keys = len(rows), np.zeros(3, np.int64)
+        keys[list(self._posteriors)] = random_keys(len(self._posteriors), generator)
+        total, first = (generator.total, generator.rows.start) if isinstance(generator, BatchGenerator) else (n, 0)
+        results = []
+        for start in range(0, n, BATCH_PART):
+            part = rows if n <= BATCH_PART else rows.take(slice(start, start + BATCH_PART))
+            results.append(self._part(part, keys, (total, first + start), arguments, weights))
+        if not all(largest * np.finfo(np.float64).eps <= LARGEST_INVERSE for _, _, largest in results):  # nor NaN
+            if generator is not None and state is not None:
+                generator.set_state(state)  # what takes over needs the same numbers
+            return None
+        shares = [min(BATCH_PART, n - start) / n for start in range(0, n, BATCH_PART)]
+        for i, posterior in self._posteriors.items():
+            of_loc, of_log_std = zip(*(of_part[i] for _, of_part, _ in results), strict=True)
+            posterior.loc.grad, posterior.log_std.grad = _weighted(shares, of_loc), _weighted(shares, of_log_std)
+        nll = sum(share * nll for share, (nll, _, _) in zip(shares, results, strict=True))
+        return torch.tensor(nll, dtype=torch.float64)
 
-    def _part(self, rows: Rows, keys: np.ndarray, total: int, first: int, weights: tuple[float, float]) -> tuple:
-        """Of some rows of a batch the loss per row, its gradients, and what roundings grow by."""
-        x, y, n = rows.x.contiguous().view(-1), rows.y.contiguous(), len(rows)
-        target = y.new_empty(n, 0) if rows.target is None or self._tolerance is None else rows.target
-        w = y.new_empty(0, y.shape[-1]) if rows.sensor_var is None else rows.sensor_var
-        data, into = _arrays(x, y, target.contiguous(), w.contiguous()), self._gradients()
-        arrays = (_arrays(*of) for of in into)
-        nll, largest = self._negative_elbo(keys, (total, first), *self._given, data, weights, *arrays)
-        return nll, into, largest
+    def _accepts(self, rows: Rows, tolerance: Arrays, sensor: Arrays) -> bool:
+        """Return whether there is compiled code for rows: balances may be exact only where sensors are noisy."""
+        if self._tolerance is None:
+            return True
+        noisy = _is_positive(sensor) if rows.sensor_var is None else bool((rows.sensor_var > 0).all())
+        return rows.target is not None and (noisy or _is_positive(tolerance))
+
+    def _part(
+        self, rows: Rows, keys: np.ndarray, place: tuple[int, int], arguments: tuple, weights: tuple[float, float]
+    ) -> tuple[float, list[Arrays], float]:
+        """Evaluate a part of a batch.
+
+        Args:
+            rows: The part.
+            keys: Random bits for network, tolerances and sensors.
+            place: Number of rows of the whole batch, and position of the part's first row in it.
+            arguments: The model.
+            weights: Of the divergences in the loss.
+        Returns:
+            The negative log likelihood per row, gradients by posterior, and the factor by which roundings grow.
+        """
+        x, y = rows.x.contiguous().numpy().reshape(-1), rows.y.contiguous().numpy()
+        aimed = None if self._tolerance is None else rows.target
+        target = np.empty((len(y), 0)) if aimed is None else aimed.contiguous().numpy()
+        w = self._no_sensors if rows.sensor_var is None else rows.sensor_var.contiguous().numpy()
+        gradients = self._new_gradients(arguments)
+        nll, largest = self._negative_elbo(keys, place, *arguments, (x, y, target, w), weights, *gradients)
+        return nll, gradients, largest
 
     def compile(self) -> None:
-        """By a step of one row that leads nowhere."""
-        network, layer = self._model.network, self._model.conditioning
-        x, y = network.posterior.loc.detach().new_zeros(network.sizes[0]), np.zeros((1, network.n_outputs))
-        data = x.numpy(), y, np.zeros((1, 0 if layer is None else len(layer.B))), y[:0]
-        into = (_arrays(*of) for of in self._gradients())
-        self._negative_elbo(np.zeros(3, np.int64), (1, 0), *self._given, data, (0.0, 0.0), *into)
+        """Compile the step by running it on one row and discarding the result."""
+        network, layer, arguments = self._model.network, self._model.conditioning, self._arguments()
+        x, y = network.posterior.loc.detach().new_zeros(network.sizes[0]).numpy(), np.zeros((1, network.n_outputs))
+        data = x, y, np.zeros((1, 0 if layer is None else len(layer.B))), y[:0]
+        gradients = self._new_gradients(arguments)
+        self._negative_elbo(np.zeros(3, np.int64), (1, 0), *arguments, data, (0.0, 0.0), *gradients)
 
-    def _gradients(self) -> list[tuple[Tensor, Tensor]]:
-        """Memory for those of the network, the tolerances and the sensors."""
-        into = [_NOTHING] * 3
-        for i, part in zip(self._drawn, self._posteriors, strict=True):
-            into[i] = torch.empty_like(part.loc), torch.empty_like(part.loc)
-        return into
+    def _arguments(self) -> tuple:
+        """Return the model as `training_step.negative_elbo` takes it; arrays share the parameters' memory."""
+        parameters: Any = self._network._parameters  # attributes of modules are slow
+        loc, log_std = parameters["loc"].data.numpy(), parameters["log_std"].data.numpy()
+        return (
+            (*self._shape, loc, log_std, self._network.prior_std**-2),
+            self._no_posterior if self._tolerance is None else _arrays_of(self._tolerance),
+            self._no_posterior if self._sensor is None else _arrays_of(self._sensor),
+            self._balance_arrays(),
+            self._paper,
+        )
+
+    def _balance_arrays(self) -> Arrays:
+        """Return the balances as compiled code takes them, converted again only if their coefficients have changed."""
+        layer = self._model.conditioning
+        B = _NO_BALANCES if layer is None else layer.B
+        if self._B is None or not torch.equal(B, self._B):
+            n_y = self._model.network.n_outputs
+            operator = BalanceOperator(B.new_zeros(0, n_y), []) if layer is None else layer.operator(torch.float64)
+            self._B, self._balances = B.clone(), operator.entries if operator.coupled else operator.owners
+        return self._balances
+
+    @staticmethod
+    def _new_gradients(arguments: tuple) -> list[Arrays]:
+        """Return memory for the gradients of the weights', the tolerances' and the sensors' `loc` and `log_std`."""
+        means = arguments[0][3], arguments[1][0], arguments[2][0]
+        return [(np.empty_like(loc), np.empty_like(loc)) for loc in means]
 
 
-def _weighted(sizes: list[float], gradients: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Gradients of parts of a batch, put together by their sizes."""
-    of_loc, of_log_std = gradients[0]
-    if len(sizes) > 1:
-        of_loc.mul_(sizes[0])
-        of_log_std.mul_(sizes[0])
-    for size, more in zip(sizes[1:], gradients[1:], strict=True):
-        of_loc.add_(more[0], alpha=size)
-        of_log_std.add_(more[1], alpha=size)
-    return of_loc, of_log_std
+def _weighted(shares: Sequence[float], gradients: Sequence[np.ndarray]) -> Tensor:
+    """Add up the gradients of parts of a batch, each weighted by its share of the rows, in the first one's memory."""
+    total, *others = map(torch.from_numpy, gradients)
+    if others:
+        total.mul_(shares[0])
+    for share, gradient in zip(shares[1:], others, strict=True):
+        total.add_(gradient, alpha=share)
+    return total
 
 
 def _largest_block(layer: ConditioningLayer) -> int:
     return max((group.rows.shape[-1] for group in layer.layout), default=0)
 
 
-def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
-    return tuple(tensor.detach().numpy() for tensor in tensors)
+def _is_positive(q: Arrays) -> bool:
+    """Return whether all variances are above 0, as those that are learned are by definition; False without any."""
+    _, _, _, learned, fixed, *_ = q
+    return bool(learned.size) and bool((learned | (fixed > 0)).all())
 
 
-def _posterior(q: LogNormalVariance | None) -> tuple[np.ndarray, ...]:
-    """As `kernels.spreads.draw_log_normal` takes it; of nothing, without any."""
-    if q is None:
-        q = LogNormalVariance(*torch.empty(3, 0))
-    return _arrays(q.loc, q.log_std, q.floor, q.learned, q.fixed, q.prior_mean, q.prior_std)
+def _arrays_of(q: LogNormalVariance) -> Arrays:
+    """Return parameters and buffers in the order that `fast.log_normal.draw_log_normal` expects."""
+    parameters: Any = q._parameters  # attributes of modules are slow
+    buffers: Any = q._buffers
+    return (
+        parameters["loc"].data.numpy(),
+        parameters["log_std"].data.numpy(),
+        buffers["floor"].numpy(),
+        buffers["learned"].numpy(),
+        buffers["fixed"].numpy(),
+        buffers["prior_mean"].numpy(),
+        buffers["prior_std"].numpy(),
+    )
 
 
-_NOTHING = torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.float64)
+_NO_BALANCES = torch.empty(0, dtype=torch.float64)

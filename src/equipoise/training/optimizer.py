@@ -1,7 +1,7 @@
-"""Adam over groups of parameters that learn at different rates: torch's kernel without what torch has around it.
+"""Adam over groups of parameters that learn at different rates, by torch's kernel without its optimizer class.
 
-`torch.optim.Adam` imports torch's compiler when it is made, which takes two seconds in every process that fits, and
-looks at all of its options in every step, which at the sizes of these networks takes longer than the step. So does
+`torch.optim.Adam` imports torch's compiler when it is constructed, which takes two seconds in every process that fits,
+and checks all of its options in every step, which takes longer than the step at the sizes of these networks. So does
 `clip_grad_norm_`.
 """
 
@@ -16,14 +16,14 @@ BETAS, EPS = (0.9, 0.999), 1e-8  # those of torch
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015) as `torch.optim.Adam` with its defaults has it, to the bit.
+    """Adam (Kingma & Ba 2015), with the same bits as `torch.optim.Adam` with its defaults.
 
     Args:
-        groups: Each with its parameters under "params"; whatever else is in them stays there.
+        groups: Mappings with a list of parameters under "params"; other entries are kept.
         fused: Whether the device has a fused kernel.
 
     Attributes:
-        param_groups: The groups. Set "lr" in each before a step.
+        param_groups: The groups. Set the learning rate "lr" in each before a step.
 
     Example:
         >>> weight = nn.Parameter(torch.zeros(2))
@@ -41,22 +41,22 @@ class Adam:
         self._kinds = [self._by_kind(group["params"]) for group in self.param_groups]
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Set all gradients to None."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for group, kinds in zip(self.param_groups, self._kinds, strict=True):
             for kind in kinds:
-                moved = [k for k, parameter in enumerate(kind[0]) if parameter.grad is not None]
-                if moved:
-                    chosen = kind if len(moved) == len(kind[0]) else [[part[k] for k in moved] for part in kind]
-                    self._move(group["lr"], *chosen)
+                index = [k for k, parameter in enumerate(kind[0]) if parameter.grad is not None]
+                if index:
+                    with_gradient = kind if len(index) == len(kind[0]) else [[part[k] for k in index] for part in kind]
+                    self._update(group["lr"], *with_gradient)
 
-    def _move(self, rate: float, parameters: list, steps: list, means: list, squares: list) -> None:
-        """A step of parameters of one kind of numbers on one device."""
+    def _update(self, rate: float, parameters: list, steps: list, means: list, squares: list) -> None:
+        """Update parameters of one data type on one device."""
         grads = [parameter.grad for parameter in parameters]
         state: Any = parameters, grads, means, squares, [], steps
         options: Any = {"lr": rate, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": 0.0}
@@ -67,22 +67,22 @@ class Adam:
             adam(*state, foreach=False, fused=False, amsgrad=False, maximize=False, **options)
 
     def state_dict(self) -> dict[str, list[Tensor]]:
-        """Step, running mean and running square of each parameter, in the order of the groups."""
+        """Return step, running mean and running square of each parameter by its number in the order of the groups."""
         return {str(i): list(self._state[parameter]) for i, parameter in enumerate(self._parameters)}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Sequence[Tensor]]) -> None:
-        """Go on from an earlier `state_dict` of the same parameters."""
+        """Continue from an earlier `state_dict` of the same parameters."""
         for i, parameter in enumerate(self._parameters):
-            for mine, kept in zip(self._state[parameter], state[str(i)], strict=True):
-                mine.copy_(kept)
+            for own, saved in zip(self._state[parameter], state[str(i)], strict=True):
+                own.copy_(saved)
 
     @property
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
     def _by_kind(self, parameters: Iterable[nn.Parameter]) -> list[list[list]]:
-        """Parameters and their state, those of one kind of numbers on one device together, as the kernel wants them."""
+        """Group parameters and their state by data type and device, in lists as the kernel expects them."""
         kinds: dict[tuple, list] = {}
         for parameter in parameters:
             kinds.setdefault((parameter.dtype, parameter.device), []).append((parameter, *self._state[parameter]))
@@ -95,7 +95,7 @@ class Adam:
 
 @torch.no_grad()
 def clip_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
-    """Scale all gradients together so that their norm is at most `max_norm`, as `clip_grad_norm_` does, to the bit.
+    """Scale all gradients together so that their norm is at most `max_norm`, with the same bits as `clip_grad_norm_`.
 
     Example:
         >>> weight = nn.Parameter(torch.zeros(2))

@@ -1,4 +1,4 @@
-"""TrainingPlan: every number that decides how training runs, and the schedules of its rates."""
+"""The training plan: all settings of training, and the schedules of its learning rates."""
 
 import math
 from dataclasses import dataclass
@@ -11,23 +11,29 @@ PHASES = ("means", "elbo", "noise")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Every number that decides how training runs.
+    """All settings of training.
 
     Args:
         max_epochs: Upper bound on all epochs together.
         mean_epochs: Epochs of the first phase, at most half of all.
         noise_epochs: Epochs of the last phase, at most a tenth of all.
-        batch_size: Rows per step; None picks it, and how often an epoch passes over the rows, from their number.
+        batch_size: Rows per step; None chooses it, and how often an epoch passes over the rows, from their number.
         mean_learning_rate: Peak rate of the one-cycle schedule of the first phase.
         learning_rate: Peak rate for the weights in the second phase; cosine decay to a hundredth.
         tolerance_rate: Tolerances, offsets and sensor variances learn this many times faster than the weights.
         std_rate: Standard deviations of the weights learn this many times faster than their means.
         kl_warmup: Share of the second phase over which the KL's weight grows from 0 to 1.
-        temperature: What the divergence of the weights counts for, in the end (E2); 1 is the ELBO, and the paper's.
+        temperature: Final weight of the divergence of the weights (E2); 1 is the ELBO, as in the paper.
         init_std: Weight standard deviation at the start of the second phase.
         patience: Epochs without improvement on held-out rows before the second phase stops, counted after warm-up.
         max_grad_norm: Gradients of the weights are clipped to this norm.
-        validation_draws: Draws per held-out row, with a fixed noise seed; None picks 2 to 8 from the number of rows.
+        validation_draws: Draws per held-out row, with a fixed noise seed; None chooses 2 to 8 from the number of rows.
+    Raises:
+        InputError: If a setting is out of range.
+
+    Example:
+        >>> TrainingPlan(max_epochs=100).epochs_of("means")
+        50
     """
 
     max_epochs: int = 600
@@ -61,24 +67,27 @@ class TrainingPlan:
             _check(name, getattr(self, name), getattr(self, name) is None or _is_count(getattr(self, name)))
 
     def rows_per_step(self, n_rows: int) -> int:
-        """Between 128 and 512, so that an epoch over a large table takes about 25 steps."""
+        """Return the batch size: `batch_size`, or 128 to 512, for about 25 steps in an epoch over a large table."""
         return min(n_rows, self.batch_size or max(128, self._share(n_rows)))
 
     def passes(self, n_rows: int) -> int:
-        """How often an epoch goes through the rows: a small table several times, for at least as many steps as the
-        batches of a twenty-fifth would take. On a CPU they cost hardly more than those, and have less noise.
+        """Return how often an epoch passes over the rows.
+
+        A small table is passed over several times, for at least as many steps as batches of a twenty-fifth of it would
+        take. On a CPU larger batches cost hardly more, and their gradients have less noise.
         """
         return 1 if self.batch_size else math.ceil(self.rows_per_step(n_rows) / self._share(n_rows))
 
     def draws_per_row(self, n_rows: int) -> int:
-        """Of held-out rows: where there are few, more draws make up for them."""
+        """Return the number of draws for each of `n_rows` held-out rows, larger if there are few rows."""
         return self.validation_draws or max(2, min(8, 2048 // max(n_rows, 1)))
 
     def _share(self, n_rows: int) -> int:
-        """A twenty-fifth of the rows, as a power of two between 32 and 512."""
+        """Return a twenty-fifth of the rows, rounded up to a power of two between 32 and 512."""
         return max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25))))
 
     def epochs_of(self, phase: str) -> int:
+        """Return the number of epochs of one of the `PHASES`; the second has all that the others leave."""
         epochs = {
             "means": min(self.mean_epochs, self.max_epochs // 2),
             "noise": min(self.noise_epochs, self.max_epochs // 10),
@@ -96,14 +105,32 @@ def _check(name: str, value: object, good: bool) -> None:
 
 
 def one_cycle(fraction: float, peak_at: float = 0.3) -> float:
-    """Rate relative to its peak: cosine from 1/25 up, then down to 0."""
+    """Return the learning rate relative to its peak: a cosine from 1/25 up, then one down to 0.
+
+    Args:
+        fraction: Share of the phase that is done.
+        peak_at: Share at which the rate is largest.
+
+    Example:
+        >>> [one_cycle(fraction) for fraction in (0.0, 0.3, 1.0)]
+        [0.04, 1.0, 0.0]
+    """
     if fraction < peak_at:
         return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * fraction / peak_at))
     return 0.5 * (1 + math.cos(math.pi * (fraction - peak_at) / (1 - peak_at)))
 
 
 def cosine(fraction: float, warmup: float = 0.05) -> float:
-    """Rate relative to its peak: linear up, then cosine down to a hundredth."""
+    """Return the learning rate relative to its peak: linear up, then a cosine down to a hundredth.
+
+    Args:
+        fraction: Share of the phase that is done.
+        warmup: Share at which the rate is largest.
+
+    Example:
+        >>> [round(cosine(fraction), 2) for fraction in (0.0, 0.05, 1.0)]
+        [0.02, 1.0, 0.01]
+    """
     if fraction < warmup:
         return (fraction + 1e-3) / (warmup + 1e-3)
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (fraction - warmup) / (1 - warmup)))

@@ -1,8 +1,8 @@
-"""Where variances start: residuals of fitted means, split between the network, the sensors and the tolerances.
+"""Starting values of variances: residuals of fitted means, split between network, sensors and tolerances.
 
-A likelihood alone hardly tells scatter of the true values under a loose balance from sensor noise over a strict one, so
-training ends near where it starts. It starts with what the balances show: independent sensors scatter the residual of a
-balance by `Σ_j B_kj² w_j`, while errors of the fit that the true values share cancel in it.
+The likelihood hardly distinguishes true values that scatter about a loose balance from sensor noise about a strict one,
+so training ends near its starting values. These come from the residuals of the balances: noise of independent sensors
+gives them the variance `Σ_j B_kj² w_j`, while errors of the fit that the true values share cancel in them.
 """
 
 import numpy as np
@@ -13,25 +13,28 @@ from torch import Tensor
 from equipoise.data import AnyRows, Array, Moments, Rows, mean_sensor_var
 from equipoise.network import ConstrainedBNN
 
-LEFT = 0.05  # share of a scatter that its likely cause does not get, so that nothing starts at zero
-SENSOR_LOG_STD = -2.0  # learned sensors start narrower than their prior: draws over decades would drown the data
+REST = 0.05  # share of a variance that its likely cause does not get, so that nothing starts at zero
+SENSOR_LOG_STD = -2.0  # learned sensors start narrower than their prior, whose draws differ by orders of magnitude
 
 
 @torch.no_grad()
 def split_residuals(model: ConstrainedBNN, rows: AnyRows, validation: Rows | None = None) -> None:
-    """Set variance head, learned sensors and learned tolerances of `model` from the residuals of its means.
-
-    All rows count; they are gone through piece by piece.
+    """Set variance head, learned sensors and learned tolerances of a model from the residuals of its means.
 
     With residual variances `s²` of the outputs and `z` of the balances in the data::
 
         f_j = min_k z_k / Σ_i B_ki² s_i²  over balances of j,  at most 0.95
         w_j = f_j s_j²,   v = s² − w,   r_k = max(z_k − Σ_j B_kj² w_j, 0.05 z_k)        (Z5)
 
-    Tolerances start at their prior's median where that is smaller; given sensors keep what is given.
+    Tolerances start at their prior's median where that is smaller; known sensor variances are kept.
+
+    Args:
+        model: The model, whose means are fitted; changed in place.
+        rows: Training rows, read piece by piece.
+        validation: Held-out rows; the larger of both residual variances counts. None without any.
     """
-    both = [rows] if validation is None or len(validation) == 0 else [rows, validation]
-    var = torch.stack([_var_of_means(model, some) for some in both]).amax(0)
+    tables = [rows] if validation is None or len(validation) == 0 else [rows, validation]
+    var = torch.stack([_var_of_means(model, table) for table in tables]).amax(0)
     var = var.clamp_min(1e-8)
     if model.conditioning is not None:
         var = var - _start_balances(model, rows, var)
@@ -39,22 +42,22 @@ def split_residuals(model: ConstrainedBNN, rows: AnyRows, validation: Rows | Non
 
 
 def _start_balances(model: ConstrainedBNN, rows: AnyRows, var: Float[Tensor, " n_y"]) -> Float[Tensor, " n_y"]:
-    """Set learned sensors and tolerances; returns what learned sensors take of `var`."""
+    """Set learned sensors and tolerances, and return the part of `var` that belongs to learned sensors."""
     tolerance, B = model.conditioning.tolerance, model.conditioning.B.to(var.dtype)  # type: ignore[union-attr]
     z = balance_var(B, rows)
     per_row = mean_sensor_var(rows)
     w = torch.zeros_like(var) if per_row is None else per_row.to(var.dtype)
-    taken = torch.zeros_like(var)
+    learned_var = torch.zeros_like(var)
     if (sensor := model.sensor) is not None:
-        share = (z / (B.square() @ var)).nan_to_num(1.0).clamp(max=1.0 - LEFT)
-        share = torch.where(B != 0, share[:, None], 1.0 - LEFT).amin(0)
-        taken = torch.where(sensor.learned, share * var, 0.0)
-        w = torch.where(sensor.learned, taken, sensor.fixed)
-        sensor.loc.copy_(torch.where(sensor.learned, _log(taken), sensor.loc))
+        share = (z / (B.square() @ var)).nan_to_num(1.0).clamp(max=1.0 - REST)
+        share = torch.where(B != 0, share[:, None], 1.0 - REST).amin(0)
+        learned_var = torch.where(sensor.learned, share * var, 0.0)
+        w = torch.where(sensor.learned, learned_var, sensor.fixed)
+        sensor.loc.copy_(torch.where(sensor.learned, _log(learned_var), sensor.loc))
         sensor.log_std.fill_(SENSOR_LOG_STD)
-    start = torch.minimum(tolerance.prior_mean, _log(torch.maximum(z - B.square() @ w, LEFT * z)))
+    start = torch.minimum(tolerance.prior_mean, _log(torch.maximum(z - B.square() @ w, REST * z)))
     tolerance.loc.copy_(torch.where(tolerance.learned & z.isfinite(), start, tolerance.loc))
-    return taken
+    return learned_var
 
 
 def _log(var: Tensor) -> Tensor:
@@ -62,27 +65,27 @@ def _log(var: Tensor) -> Tensor:
 
 
 def balance_var(B: Float[Tensor, "m n_y"], rows: AnyRows) -> Float[Tensor, " m"]:
-    """Variance of each balance's residual `t − B y` about its mean over rows that have all of it; NaN without such."""
-    found = Moments.over(_residuals(B, part) for part in rows.pieces())
-    return torch.as_tensor(np.where(found.count > 0, found.var, np.nan)).to(B)
+    """Compute the variance of each balance's residual `t − B y` over rows that have all of its outputs; NaN without."""
+    moments = Moments.over(_residuals(B, part) for part in rows.pieces())
+    return torch.as_tensor(np.where(moments.count > 0, moments.var, np.nan)).to(B)
 
 
 def _residuals(B: Float[Tensor, "m n_y"], rows: Rows) -> Array:
-    """`t − B y`, NaN where it is not known, shape `(n, m)`."""
+    """Compute `t − B y`, NaN where it is not known, shape `(n, m)`."""
     incomplete = rows.y.isnan().to(B.dtype) @ (B != 0).to(B.dtype).mT > 0
     z = rows.target - rows.y.nan_to_num(0.0) @ B.mT  # type: ignore[operator]
     return torch.where(incomplete, torch.nan, z).double().cpu().numpy()
 
 
 def _var_of_means(model: ConstrainedBNN, rows: AnyRows) -> Tensor:
-    """`residual_var` of the network at its means."""
+    """Compute `residual_var` of the network at its means."""
     sums = [_squares(model.network.at_means(part.x).mean, part.y) for part in rows.pieces()]
     squares, counts = (torch.stack(each).sum(0) for each in zip(*sums, strict=True))
     return squares / counts.clamp_min(1)
 
 
 def residual_var(mean: Tensor, y: Tensor) -> Tensor:
-    """Mean squared residual of each output over what was measured, shape `(n_y,)`."""
+    """Compute the mean squared residual of each output over its measured values, shape `(n_y,)`."""
     squares, counts = _squares(mean, y)
     return squares / counts.clamp_min(1)
 

@@ -64,13 +64,13 @@ def test_parts_together_are_the_predictions_of_one_table(tables, predict):
 
 
 def test_processes_write_the_same_files(tables, predict, monkeypatch, capsys):
-    """Tasks go as far as processes get them; that these run them is tested with `fleet.py`."""
+    """Tasks go as far as processes get them; that these run them is tested with `task_pool.py`."""
 
     def pickled(tasks, workers, told, show):
         assert workers == 2
         return {name: pickle.loads(pickle.dumps(task))(bool) for name, task in tasks.items()}
 
-    monkeypatch.setattr("equipoise.training.fleet._in_processes", pickled)
+    monkeypatch.setattr("equipoise.training.task_pool._in_processes", pickled)
     assert predict() == 0
     assert predict("--engine", "processes", "--workers", "2", output="there") == 0
     assert results(tables, "there") == results(tables)

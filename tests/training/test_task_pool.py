@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from joblib.parallel import ThreadingBackend
 
-from equipoise.training import fleet
-from equipoise.training.fleet import FleetError, run_many
+from equipoise.training import task_pool
+from equipoise.training.task_pool import FleetError, run_many
 
 
 def square(number, progress):
@@ -91,7 +91,7 @@ def test_a_killed_process_costs_no_result_and_its_task_is_begun_again(tmp_path, 
 
 
 def test_tasks_that_kill_their_process_again_and_again_are_named(monkeypatch, capsys):
-    monkeypatch.setattr(fleet, "ATTEMPTS", 1)
+    monkeypatch.setattr(task_pool, "ATTEMPTS", 1)
     with pytest.raises(FleetError, match=r"but 1 times it was killed under 'greedy', 'other'\. Is memory short"):
         run_many({"greedy": kill, "other": kill}, 2, verbose=False)
 
@@ -109,10 +109,10 @@ def test_torch_has_one_thread_in_every_process_that_is_started(monkeypatch):
 
 PARENT = """
 import multiprocessing, os, pathlib, sys, time
-from equipoise.training.fleet import _settle
+from equipoise.training.task_pool import _prepare_worker
 
 def work(parent):
-    _settle(parent)
+    _prepare_worker(parent)
     pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
     time.sleep(60)  # unless the parent's end ends it
 
@@ -153,8 +153,8 @@ def state_of(pid: int) -> str:
 INTERRUPTED = """
 import functools, pathlib, signal, sys
 sys.path.insert(0, {here!r})
-from test_fleet import go_on
-from equipoise.training.fleet import run_many
+from test_task_pool import go_on
+from equipoise.training.task_pool import run_many
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores Ctrl-C

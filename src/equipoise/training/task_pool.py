@@ -1,12 +1,12 @@
-"""Many long tasks, fits above all, on all cores or on a cluster, each kept once it is done.
+"""Many long tasks, such as fits, run on all cores or on a cluster; each result is kept once it is there.
 
-Tasks run through joblib: on the cores of this machine unless its settings say otherwise. So a cluster is one line of
-the user's, and none of ours::
+Tasks run through joblib: on the cores of this machine unless joblib's settings name another backend. So a cluster takes
+one line of the user's code::
 
     with joblib.parallel_config(backend="dask"):
         results = run_many(tasks)
 
-A process that is killed costs the time of tasks under way and no result: these are begun again.
+If a process is killed, no result is lost: tasks that were running are started again.
 """
 
 from __future__ import annotations
@@ -30,26 +30,30 @@ from equipoise.errors import EquipoiseError
 
 Progress = Callable[[float], None]
 Task = Callable[[Progress], Any]
-ATTEMPTS = 3  # at tasks whose process was killed
+ATTEMPTS = 3  # to run tasks whose process was killed
 POLL_SECONDS = 0.2
 
 
 class FleetError(EquipoiseError, RuntimeError):
-    """Tasks that cannot be brought to their end, and why."""
+    """Raised where tasks cannot be finished, with their names and the reason."""
 
 
 def run_many(tasks: Mapping[str, Task], workers: int | None = None, verbose: bool = True) -> dict[str, Any]:
     """Run all tasks and return their results by name, in the order of the tasks.
 
-    Torch computes on one thread in every process that is started: as many processes as cores use them all.
+    Torch computes on one thread in every process that is started, so that one process per core uses all cores.
 
     Args:
-        tasks: Picklable callables by name; each gets a function that it tells the share that is done, up to 1.
-        workers: Processes on this machine; by default one for each core this process may use. With 1 tasks run here, in
-            their order, on as many threads as torch is set to. On a cluster the cluster decides.
+        tasks: Picklable callables by name; each is called with a function that it may call with the share of its work
+            that is done, up to 1.
+        workers: Processes on this machine; by default one for each core this process may use. With 1 tasks run in this
+            process, in their order, on as many threads as torch is set to. On a cluster the cluster decides.
         verbose: Show a progress bar for each running task (on this machine) and one for all.
-    Raises: What a task raised, after the others that were running have been stopped; FleetError with the names of tasks
-        whose processes were killed again and again.
+    Returns:
+        Results by name.
+    Raises:
+        Exception: Whatever a task raised, after the others that were running have been stopped.
+        FleetError: With the names of tasks whose processes were killed again and again.
 
     Example:
         >>> run_many({"a": lambda progress: 1, "b": lambda progress: 2}, workers=1, verbose=False)
@@ -63,32 +67,32 @@ def run_many(tasks: Mapping[str, Task], workers: int | None = None, verbose: boo
         elif workers == 1:
             done = {name: task(lambda share, name=name: show(name, share)) for name, task in tasks.items()}
         else:
-            with _listening(show, verbose) as told:
-                done = _in_processes(tasks, workers, told, show)
+            with _progress_queue(show, verbose) as queue:
+                done = _in_processes(tasks, workers, queue, show)
     return {name: done[name] for name in tasks}
 
 
 def _cores() -> int:
-    """Cores that this process may use, where the system tells."""
+    """Return the number of cores that this process may use, or of all if the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _on_cluster() -> bool:
-    """Whether joblib was told to send tasks elsewhere than to processes of its own."""
+    """Return whether joblib is set to send tasks elsewhere than to processes of its own."""
     backend, _ = get_active_backend()
     return type(backend).__name__ not in ("LokyBackend", "SequentialBackend")
 
 
 def _in_processes(
-    tasks: Mapping[str, Task], workers: int, told: Any, show: Callable[[str, float], None]
+    tasks: Mapping[str, Task], workers: int, queue: Any, show: Callable[[str, float], None]
 ) -> dict[str, Any]:
     done: dict[str, Any] = {}
-    settings: Any = {"initializer": _settle, "initargs": (os.getpid(),), "inner_max_num_threads": 1}
+    settings: Any = {"initializer": _prepare_worker, "initargs": (os.getpid(),), "inner_max_num_threads": 1}
     for _ in range(ATTEMPTS):
         left = {name: task for name, task in tasks.items() if name not in done}
         try:
             with parallel_config(backend="loky", **settings):
-                _gather(_results(left, workers, told), show, done)
+                _gather(_results(left, workers, queue), show, done)
             return done
         except BrokenProcessPool:
             tqdm.write("A process was killed; tasks that were under way are begun again.", file=sys.stderr)
@@ -98,7 +102,7 @@ def _in_processes(
 
 
 def _gather(opened: Any, show: Callable[[str, float], None], done: dict[str, Any]) -> None:
-    """Add results to `done` as they come: those that came before a failure stay."""
+    """Add results to `done` as they come, so that those before a failure stay."""
     with opened as results:
         for name, result in results:
             done[name] = result
@@ -106,40 +110,41 @@ def _gather(opened: Any, show: Callable[[str, float], None], done: dict[str, Any
 
 
 @contextmanager
-def _results(tasks: Mapping[str, Task], workers: int | None, told: Any = None) -> Iterator[Any]:
-    """Names and results in the order in which tasks end; leaving it stops the others."""
+def _results(tasks: Mapping[str, Task], workers: int | None, queue: Any = None) -> Iterator[Any]:
+    """Yield names and results in the order in which tasks end; leaving the block stops the others."""
     settings: Any = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "2 * n_jobs"}
-    calls = (delayed(_call)(name, task, os.getpid(), told) for name, task in tasks.items())
+    calls = (delayed(_call)(name, task, os.getpid(), queue) for name, task in tasks.items())
     if not getattr(get_active_backend()[0], "supports_return_generator", False):  # Ray
-        everywhere: Any = {"n_jobs": -1, "batch_size": 1}  # it takes one worker unless told, and gives results together
-        yield Parallel(**everywhere)(calls)
+        all_workers: Any = {"n_jobs": -1, "batch_size": 1}  # its default is one worker; results come all at once
+        yield Parallel(**all_workers)(calls)
         return
     with ExitStack() as stack:
-        with _deaf_children():  # processes start with the first tasks
+        with _children_without_interrupt():  # processes start with the first tasks
             running: Any = Parallel(n_jobs=workers, **settings)(calls)
             stack.enter_context(closing(running))
         yield running
 
 
-def _call(name: str, task: Task, caller: int, told: Any) -> tuple[str, Any]:
+def _call(name: str, task: Task, caller: int, queue: Any) -> tuple[str, Any]:
     if os.getpid() != caller:
-        _one_thread()
-    return name, task(lambda share: None if told is None else told.put((name, share)))
+        _use_one_thread()
+    return name, task(lambda share: None if queue is None else queue.put((name, share)))
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes that start in this block never hear Ctrl-C, not even while they import; here it waits for the end.
+def _children_without_interrupt() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C from their very start; in this process it takes effect after the block.
 
-    They inherit what this thread blocks. What starts them is not interrupted half-way, which would leave them behind.
+    Child processes inherit the signals that this thread blocks. Starting them is not interrupted, which would leave
+    processes behind.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # which would end the blocking, if it were started in the block
-    heard: list[int] = []
+    resource_tracker.ensure_running()  # started within the block, it would end the blocking
+    interrupts: list[int] = []
     main = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
-    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number)) if main else None
+    handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number)) if main else None
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -147,18 +152,18 @@ def _deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if main:
             signal.signal(signal.SIGINT, handler)
-    if heard:
+    if interrupts:
         signal.raise_signal(signal.SIGINT)
 
 
-def _settle(parent: int) -> None:
-    """Ctrl-C is the parent's to handle; a process whose parent was killed ends too."""
+def _prepare_worker(parent: int) -> None:
+    """Make this process ignore Ctrl-C, which its parent handles, and end if its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _one_thread() -> None:
-    """For torch; where a task imports it later, joblib's and Dask's processes have the variable that says so."""
+def _use_one_thread() -> None:
+    """Set torch to one thread; if it is imported later, a variable in joblib's and Dask's processes does so."""
     if "torch" in sys.modules:
         import torch  # waits where another thread of a Dask worker is still importing it
 
@@ -172,31 +177,32 @@ def _end_with(parent: int) -> None:
 
 
 @contextmanager
-def _listening(show: Callable[[str, float], None], verbose: bool) -> Iterator[Any]:
-    """A queue into which processes tell how far they are; None if nobody looks."""
+def _progress_queue(show: Callable[[str, float], None], verbose: bool) -> Iterator[Any]:
+    """Open a queue through which processes report their progress to `show`; None if it is not shown."""
     if not verbose:
         yield None
         return
     with ExitStack() as stack:
-        with _deaf_children():
+        with _children_without_interrupt():
             manager = stack.enter_context(get_context("spawn").Manager())  # forked torch threads hang
-        told = manager.Queue()
-        listener = threading.Thread(target=_listen, args=(told, show), daemon=True)
+        queue = manager.Queue()
+        listener = threading.Thread(target=_listen, args=(queue, show), daemon=True)
         listener.start()
         try:
-            yield told
+            yield queue
         finally:
-            told.put(None)
+            queue.put(None)
             listener.join()
 
 
-def _listen(told: Any, show: Callable[[str, float], None]) -> None:
-    while (news := told.get()) is not None:
-        show(*news)
+def _listen(queue: Any, show: Callable[[str, float], None]) -> None:
+    while (progress := queue.get()) is not None:
+        show(*progress)
 
 
 @contextmanager
 def _bars(tasks: Mapping[str, Task], verbose: bool) -> Iterator[Callable[[str, float], None]]:
+    """Show progress bars; yield the function that sets the share of a task that is done."""
     width = max((len(name) for name in tasks), default=0)
     bars: dict[str, tqdm] = {}
     total = tqdm(total=len(tasks), desc=f"{'all':<{width}}", unit="task", disable=not verbose or len(tasks) < 2)
