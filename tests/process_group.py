@@ -16,7 +16,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *(
-            "equipoise.app.commands.app",
+            "equipoise.app.commands.command_line",
             "equipoise.app.job",
             "equipoise.app.tables.conversion",
             "equipoise.app.tables.memory_map",

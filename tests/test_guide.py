@@ -23,7 +23,7 @@ import torch
 import typer
 
 import equipoise as eq
-from equipoise.app.commands import app, main
+from equipoise.app.commands import command_line, main
 from equipoise.app.job import Job, ModelOptions
 from equipoise.app.report import charts
 
@@ -370,7 +370,7 @@ def test_the_steps_of_a_page_are_found_in_order():
 
 # --- The reference ----------------------------------------------------------------------------------------------------
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = typer.main.get_command(command_line.app).commands  # type: ignore[attr-defined]
 
 
 def section(title: str) -> str:

@@ -33,17 +33,6 @@ def test_columns_balances_training_and_tolerances_are_shown(fitted, capsys):
             assert f"note: balance '{name}': {balance['note']}" in err
 
 
-def test_scores_of_held_out_rows_are_those_that_fit_told(fitted, capsys):
-    assert main(["info", str(fitted)]) == 0
-    out = capsys.readouterr().out
-    notes = artifact.describe(fitted).notes
-    for name in ("Voltage [V]", "Terminal [V]"):
-        rmse, crps = (notes[f"held-out {score} of {name}"] for score in ("rmse", "crps"))
-        (line,) = (line for line in out.splitlines() if line.startswith(f" {name} "))
-        assert line.split()[2] == f"{rmse:.3g}"
-        assert line.split()[-1] == f"{crps:.3g}"
-
-
 def test_programs_get_all_of_it_as_json(fitted, capsys):
     assert main(["info", str(fitted), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -16,7 +16,7 @@ from handmade_table import contents
 
 import equipoise as eq
 from equipoise.app import tables
-from equipoise.app.commands import main, measured, reconcile, rows
+from equipoise.app.commands import main, measured_table, reconcile
 from equipoise.app.job import Plant
 
 pytestmark = pytest.mark.xdist_group("reconcile")  # one worker runs the command once for many tests
@@ -144,10 +144,12 @@ def test_pieces_of_a_table_give_what_the_whole_gives(reconciled, monkeypatch, ca
     table.loc[30:40, "oil [kg/s]"] = np.nan
     table.to_csv("plant.csv", index=False)
     whole, said = reconciled(), capsys.readouterr().out
-    sizes, beside = [], rows.beside
-    monkeypatch.setattr(rows, "beside", lambda frame, told: sizes.append(len(frame)) or beside(frame, told))
-    monkeypatch.setattr(measured, "CHUNK", 100)
-    monkeypatch.setattr(measured, "FEWEST", 1)
+    sizes, append = [], reconcile.append_columns
+    monkeypatch.setattr(
+        reconcile, "append_columns", lambda frame, added: sizes.append(len(frame)) or append(frame, added)
+    )
+    monkeypatch.setattr(measured_table, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(measured_table, "LEAST_ROWS", 1)
     pieces = reconciled()
     assert sizes == [100, 100, 40]
     for name in whole.columns:
@@ -208,8 +210,8 @@ def test_the_table_of_the_job_is_taken_unless_another_one_is_named(folder, usual
 def test_packed_and_other_kinds_of_tables_are_read_and_written(folder, usual, monkeypatch):
     with gzip.open("plant.tsv.gz", "wt") as file:
         plant().to_csv(file, index=False, sep="\t")
-    monkeypatch.setattr(measured, "CHUNK", 50)
-    monkeypatch.setattr(measured, "FEWEST", 1)
+    monkeypatch.setattr(measured_table, "CHUNK_ROWS", 50)
+    monkeypatch.setattr(measured_table, "LEAST_ROWS", 1)
     assert main(["reconcile", "plant.toml", "plant.tsv.gz", "-o", "out.parquet"]) == 0  # the first piece has no suspect
     stored = pd.read_parquet("out.parquet")
     assert list(stored["suspect"].fillna("")) == list(usual.table["suspect"].fillna(""))
@@ -294,8 +296,8 @@ def test_a_cell_that_cannot_be_used_is_named_and_nothing_is_left(folder, refused
     table = plant().astype(str)
     table.loc[7, column] = cell
     handmade_plant.write(folder, table, JOB.replace("gas = 0.02", 'gas = "1 %"'))
-    monkeypatch.setattr(measured, "CHUNK", 5)  # the piece before was written already
-    monkeypatch.setattr(measured, "FEWEST", 1)
+    monkeypatch.setattr(measured_table, "CHUNK_ROWS", 5)  # the piece before was written already
+    monkeypatch.setattr(measured_table, "LEAST_ROWS", 1)
     line = ("reconcile", "plant.toml", "plant.csv", "-o", "out.csv", "--report", "out.html", "--time", "when")
     assert message in refused(*line)
 
@@ -364,7 +366,7 @@ def test_rows_that_cannot_be_tested_have_no_statistic_and_no_alarm(reconciled):
     assert list(tested["global alarm"].drop(index=2)) == ["False"] * 4
 
 
-@pytest.mark.parametrize("stage", ["rows.beside", "reconcile._page", "reconcile._write_page"])
+@pytest.mark.parametrize("stage", ["reconcile.append_columns", "reconcile._page", "reconcile._write_page"])
 def test_ctrl_c_leaves_earlier_results_as_they_were(folder, undrawn, monkeypatch, stage):
     for name in ("out.csv", "plant.html"):
         (folder / name).write_text("of an earlier run")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from equipoise.app.commands import main, measured, reconcilers
+from equipoise.app.commands import main, measured_table, reconcilers
 from equipoise.app.report import charts
 from equipoise.artifact import model_file as artifact
 
@@ -104,11 +104,11 @@ def usual(fitted, tmp_path_factory):
 
 def test_every_row_has_what_the_model_says_of_it_however_it_is_cut(reconciled, readings, fitted, monkeypatch):
     expected = artifact.load(fitted).reconcile(readings[X], readings[OUTPUTS], {"top [kg/s]": 0.02}, level=0.9)
-    monkeypatch.setattr(measured, "FEWEST", 1)
-    monkeypatch.setattr(measured, "CHUNK", 32)
+    monkeypatch.setattr(measured_table, "LEAST_ROWS", 1)
+    monkeypatch.setattr(measured_table, "CHUNK_ROWS", 32)
     table = reconciled("--level", "0.9")
     for part, values in zip(
-        reconcilers.OF_VARIABLE, (expected.mean, expected.half_widths.after, expected.adjustments), strict=True
+        reconcilers.VARIABLE_COLUMNS, (expected.mean, expected.half_widths.after, expected.adjustments), strict=True
     ):
         np.testing.assert_allclose(table[[f"{name} {part}" for name in Y]], values, rtol=1e-5, atol=1e-6)  # float32
     test = expected.likelihood_ratio_test()

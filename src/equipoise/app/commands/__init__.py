@@ -1,9 +1,12 @@
-"""The command line: `equipoise COMMAND`, one file per command. Nothing heavy is imported before a command runs.
+"""The command line: `equipoise COMMAND`, one file per command. Slow packages are imported only when a command runs.
 
-Exit codes: 0 done; 1 done, and a balance does not hold (`check`); 2 something is wrong with what was given; 70 a bug in
-equipoise; 130 Ctrl-C; 141 nobody reads what is said (`… | head`); 143 SIGTERM.
+In: the words of a command line. Out: an exit code, which `main` returns: 0 done; 1 done, and a balance does not hold
+(`check`); 2 wrong input; 70 a bug in equipoise; 130 interrupted by Ctrl-C; 141 the reader of standard output is gone
+(`… | head`); 143 terminated by SIGTERM.
+
+Files without a command of their name hold what several commands share.
 """
 
-from equipoise.app.commands.app import main
+from equipoise.app.commands.command_line import main
 
 __all__ = ["main"]

@@ -1,26 +1,30 @@
-"""`equipoise check`: do the data obey the balances of a job, and what would make them?"""
+"""`equipoise check`: whether the data obey the balances of a job, and which change would make them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from equipoise.app.commands.screen import as_json, number, remark, say, table
+from equipoise.app.commands.console import format_number, print_json, print_note, print_table, print_text
+from equipoise.app.commands.exit_codes import BALANCE_VIOLATED
+from equipoise.app.commands.incomplete_rows import diagnosis_by_position
+from equipoise.app.commands.row_counts import omission_sentences
+from equipoise.app.commands.shared_options import JobFile
+from equipoise.app.commands.table_rows import TableRows, read_job_rows
+from equipoise.app.commands.training_job import load_training_job
 
 if TYPE_CHECKING:
-    from equipoise.app.commands.rows import RowsOfTable
     from equipoise.app.job import Job
     from equipoise.diagnosis import BalanceFinding, Diagnosis
 
-WORST = 3  # rows of each balance that are shown
+N_WORST = 3  # rows of each balance that are printed
 
 
 def run(
-    job: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
+    job: JobFile,
     json: Annotated[bool, typer.Option("--json", help="For programs: everything that was found, as JSON.")] = False,
 ) -> None:
     """Look whether the data obey the balances, before any training.
@@ -28,43 +32,47 @@ def run(
     For each balance: the residual in its own unit, a verdict, and, where it does not hold, the single change that would
     make it hold. Ends with 1 if a balance does not hold, with 2 if the job itself is wrong.
     """
-    from equipoise.app.commands.rows import job_to_learn, rows_of_job
 
-    described = job_to_learn(job)
-    described.constraint()  # complains of the job before the table is read
-    found = diagnosis_of(described, rows_of_job(described))
+    described = load_training_job(job)
+    described.constraint()  # raises on wrong balances before the table is read
+    diagnosis = diagnose_job(described, read_job_rows(described))
     if json:
-        as_json(found.to_dict())
+        print_json(diagnosis.to_dict())
     else:
-        _show(found, described)
-    if not found.holds:
-        raise typer.Exit(1)
+        _print_diagnosis(diagnosis, described)
+    if not diagnosis.holds:
+        raise typer.Exit(BALANCE_VIOLATED)
 
 
-def diagnosis_of(job: Job, rows: RowsOfTable) -> Diagnosis:
-    """What the data say of the balances of a job, if it has any, and what is the matter with its table."""
-    from equipoise.app.commands.gaps import at_places, in_sentences
+def diagnose_job(job: Job, rows: TableRows) -> Diagnosis:
+    """Diagnose the balances of a job, if it has any, and the columns of its table.
+
+    Args:
+        job: The job.
+        rows: The rows of its table.
+    Returns: The diagnosis; its rows are positions in the whole table, its warnings also those on rows left out.
+    """
     from equipoise.app.tables import describe_rows
     from equipoise.diagnosis import diagnose
 
+    def row_names(selected: Sequence[int]) -> str:
+        return describe_rows([int(rows.positions[row]) for row in selected], job.data)
+
     constraint = job.constraint()
     if constraint is None:
-        found = _without_balances(job, rows)
+        diagnosis = _diagnose_columns(job, rows)
     else:
         X, Y = rows.X[list(constraint.columns)].to_numpy(), rows.Y.to_numpy()
-        found = diagnose(
-            constraint,
-            X,
-            Y,
-            sensor_std=job.sensor_std,
-            candidates=rows.others,
-            called=lambda some: describe_rows([int(rows.places[row]) for row in some], job.data),
+        diagnosis = diagnose(
+            constraint, X, Y, sensor_std=job.sensor_std, candidates=rows.other_columns, called=row_names
         )
-    warnings = (*_few_rows(job, rows), *in_sentences(rows.left_out, rows.passed_over), *found.warnings)
-    return at_places(dataclasses.replace(found, warnings=warnings), rows.places)
+    omissions = omission_sentences(rows.n_incomplete, rows.n_blank)
+    warnings = (*_few_rows(job, rows), *omissions, *diagnosis.warnings)
+    return diagnosis_by_position(dataclasses.replace(diagnosis, warnings=warnings), rows.positions)
 
 
-def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
+def _diagnose_columns(job: Job, rows: TableRows) -> Diagnosis:
+    """Diagnose the columns of a job without balances."""
     from equipoise.diagnosis import (
         MAX_LISTED_ROWS,
         Diagnosis,
@@ -75,9 +83,9 @@ def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
     )
 
     n_rows, table = len(rows.Y), {**rows.X, **rows.Y}
-    roles = {"input": job.inputs, "known": job.known, "output": job.outputs}
-    named = ((name, role) for role, names in roles.items() for name in names)
-    columns = tuple(diagnose_column(name, role, table[name].to_numpy()) for name, role in named)
+    names_by_role = {"input": job.inputs, "known": job.known, "output": job.outputs}
+    roles = ((name, role) for role, names in names_by_role.items() for name in names)
+    columns = tuple(diagnose_column(name, role, table[name].to_numpy()) for name, role in roles)
     repeated = duplicated_rows([column.to_numpy() for column in table.values()])
     warnings = [text for column in columns for text in column_warnings(column, n_rows)]
     warnings += copy_warnings({name: column.to_numpy() for name, column in table.items()})
@@ -85,58 +93,64 @@ def _without_balances(job: Job, rows: RowsOfTable) -> Diagnosis:
     return Diagnosis((), columns, n_rows, len(repeated), positions, None, tuple(warnings))
 
 
-def _few_rows(job: Job, rows: RowsOfTable) -> Iterator[str]:
+def _few_rows(job: Job, rows: TableRows) -> Iterator[str]:
     if len(rows.Y) < len(job.outputs):
         count = "1 row" if len(rows.Y) == 1 else f"{len(rows.Y)} rows"
         yield f"'{job.data.name}' has {count} for {len(job.outputs)} outputs: too few to learn from."
 
 
-def _show(found: Diagnosis, job: Job) -> None:
-    from equipoise.app.tables import locate_rows, row_noun
-
-    worst = [row.row for balance in found.balances for row in balance.worst_rows[:WORST]]
-    where = Places(row_noun(job.data), dict(zip(worst, locate_rows(worst, job.data), strict=True)) if worst else {})
-    header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", f"in {where.noun}"]
-    if found.balances:
-        table(f"{found.n_rows} rows", header, [_line(balance, where) for balance in found.balances], left=3)
-    else:
-        say("The job has no balances; equipoise init finds those that hide in the data.")
-    for balance in found.balances:
-        for text in _paragraph(balance, where, job):
-            say(text)
-    for warning in found.remarks:
-        remark(warning)
+# --- What is printed --------------------------------------------------------------------------------------------------
 
 
-class Places(NamedTuple):
-    """What rows are called, and where those that are listed stand in their file."""
+class RowNumbers(NamedTuple):
+    """What rows of a file are called, "line" or "row", and the number of each by its position."""
 
     noun: str
-    by_row: dict[int, int]
+    by_position: dict[int, int]
 
 
-def _line(balance: BalanceFinding, where: Places) -> list[str]:
+def _print_diagnosis(diagnosis: Diagnosis, job: Job) -> None:
+    from equipoise.app.tables import locate_rows, row_noun
+
+    worst = [row.row for balance in diagnosis.balances for row in balance.worst_rows[:N_WORST]]
+    by_position = dict(zip(worst, locate_rows(worst, job.data), strict=True)) if worst else {}
+    numbers = RowNumbers(row_noun(job.data), by_position)
+    header = ["balance", "verdict", "unit", "residual mean", "sd", "beside its terms", "largest", f"in {numbers.noun}"]
+    if diagnosis.balances:
+        cells = [_balance_cells(balance, numbers) for balance in diagnosis.balances]
+        print_table(f"{diagnosis.n_rows} rows", header, cells, left=3)
+    else:
+        print_text("The job has no balances; equipoise init finds those that hide in the data.")
+    for balance in diagnosis.balances:
+        for text in _balance_lines(balance, numbers, job):
+            print_text(text)
+    for warning in diagnosis.remarks:
+        print_note(warning)
+
+
+def _balance_cells(balance: BalanceFinding, numbers: RowNumbers) -> list[str]:
     worst = balance.worst_rows[0] if balance.worst_rows else None
     return [
         balance.name,
         balance.verdict,
         balance.unit or "",
-        number(balance.mean),
-        number(balance.std),
-        _share(balance.relative),
-        number(None if worst is None else worst.residual),
-        "" if worst is None else str(where.by_row[worst.row]),
+        format_number(balance.mean),
+        format_number(balance.std),
+        _format_share(balance.relative),
+        format_number(None if worst is None else worst.residual),
+        "" if worst is None else str(numbers.by_position[worst.row]),
     ]
 
 
-def _paragraph(balance: BalanceFinding, where: Places, job: Job) -> Iterator[str]:
+def _balance_lines(balance: BalanceFinding, numbers: RowNumbers, job: Job) -> Iterator[str]:
+    """Yield the lines on a balance: equation, verdict, worst rows, and the repair with its line of the job file."""
     from equipoise.app.job import toml_line
     from equipoise.diagnosis import HOLDS_TO_ROUNDING
 
     yield f"{balance.name}: {balance.equation}"
     yield f"  {balance.verdict}: {balance.reason}"
     if balance.worst_rows and balance.verdict != HOLDS_TO_ROUNDING:
-        yield f"  worst rows: {', '.join(_worst_rows(balance, where))}"
+        yield f"  worst rows: {', '.join(_worst_rows(balance, numbers))}"
     if balance.repair is not None:
         yield f"  to repair it, {balance.repair.message}"
         yield f"  {toml_line(balance.name, balance.repair.equation)}"
@@ -144,11 +158,12 @@ def _paragraph(balance: BalanceFinding, where: Places, job: Job) -> Iterator[str
             yield f"  and put {column!r} into known, or into outputs if it is to be predicted"
 
 
-def _worst_rows(balance: BalanceFinding, where: Places) -> Iterator[str]:
-    for row in balance.worst_rows[:WORST]:
-        size = f"{number(row.residual)} {balance.unit or ''}".strip()
-        yield f"{where.noun} {where.by_row[row.row]} ({size}, {_share(abs(row.relative))} of its terms)"
+def _worst_rows(balance: BalanceFinding, numbers: RowNumbers) -> Iterator[str]:
+    for row in balance.worst_rows[:N_WORST]:
+        residual = f"{format_number(row.residual)} {balance.unit or ''}".strip()
+        share = _format_share(abs(row.relative))
+        yield f"{numbers.noun} {numbers.by_position[row.row]} ({residual}, {share} of its terms)"
 
 
-def _share(relative: float | None) -> str:
-    return "–" if relative is None else f"{number(100 * relative, 2)} %"
+def _format_share(share: float | None) -> str:
+    return "–" if share is None else f"{format_number(100 * share, 2)} %"

@@ -1,4 +1,4 @@
-"""`equipoise compare`: every rival method on the same rows, and one table of what they score."""
+"""`equipoise compare`: every rival method fitted to the same rows, and one table of their scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.app.commands.screen import is_watched, number, percent, remark, say, table
+from equipoise.app.commands.console import (
+    format_number,
+    format_percent,
+    is_interactive,
+    print_note,
+    print_table,
+    print_text,
+)
+from equipoise.app.commands.training_job import load_training_job
 from equipoise.rivals import IMPOSITIONS, INFERENCES, methods_named
 
 if TYPE_CHECKING:
@@ -16,7 +24,7 @@ if TYPE_CHECKING:
 
 QUICK = {"hidden": (16,), "n_draws": 32}
 QUICK_EPOCHS = 20
-SHOWN = {
+SCORE_TITLES = {
     "rmse": "RMSE",
     "rmse_true": "RMSE (truth)",
     "crps": "CRPS",
@@ -60,49 +68,54 @@ def run(
     stop at any time and give the same command to go on.
     """
     names = methods.split(",")
-    methods_named(names)  # a wrong name is told before anything slow is imported
-    from equipoise.app.commands.rows import job_to_learn
+    methods_named(names)  # raises on a wrong name before anything slow is imported
     from equipoise.rivals import as_case, compare
 
     for job in jobs:
         if job.endswith(".toml"):
-            job_to_learn(Path(job))
+            load_training_job(Path(job))  # its refusals say more than those of `as_case`
     cases = [as_case(job, output) for job in jobs]
     if quick:
-        cases = [_quickly(case) for case in cases]
-    again, numbers = _command(jobs, output, methods, seeds, first_seed, quick), range(first_seed, first_seed + seeds)
+        cases = [_quick_case(case) for case in cases]
+    command = _command_line(jobs, output, methods, seeds, first_seed, quick)
+    numbers = range(first_seed, first_seed + seeds)
     try:
-        found = compare(cases, names, numbers, folder=output, n_jobs=workers or 1, verbose=is_watched(), command=again)
+        comparison = compare(
+            cases, names, numbers, folder=output, n_jobs=workers or 1, verbose=is_interactive(), command=command
+        )
     except KeyboardInterrupt:
-        say(f"Interrupted. Finished fits are kept. Go on with: {again}")
+        print_text(f"Interrupted. Finished fits are kept. Go on with: {command}")
         raise
-    show(found)
-    say("* the best of a column, or within two standard errors of it; errors in standard deviations of the outputs.")
+    _print_comparison(comparison)
+    print_text(
+        "* the best of a column, or within two standard errors of it; errors in standard deviations of the outputs."
+    )
     if quick:
-        remark("--quick is for a first look; compare without it for results.")
-    say(f"Written: {output / 'compare.md'}, and compare.json, compare.csv and figures beside it.")
+        print_note("--quick is for a first look; compare without it for results.")
+    print_text(f"Written: {output / 'compare.md'}, and compare.json, compare.csv and figures beside it.")
 
 
-def show(found: Comparison) -> None:
-    """A table of each case; * is within two standard errors of the best."""
-    for case in found.cases:
-        lines = found.of_case(case.name)
-        columns = {k: title for k, title in SHOWN.items() if any(line.cells[k].n for line in lines)}
-        rows = [[line.method, *(_shown(name, line.cells[name]) for name in columns)] for line in lines]
-        table(f"{case.name}: {case.title}", ["method", *columns.values()], rows)
+def _print_comparison(comparison: Comparison) -> None:
+    """Print a table of scores for each case, * for those near the best, and a note on each fit that failed."""
+    for case in comparison.cases:
+        lines = comparison.of_case(case.name)
+        titles = {name: title for name, title in SCORE_TITLES.items() if any(line.cells[name].n for line in lines)}
+        rows = [[line.method, *(_score_text(name, line.cells[name]) for name in titles)] for line in lines]
+        print_table(f"{case.name}: {case.title}", ["method", *titles.values()], rows)
         for line in lines:
             for failure in line.failures:
-                remark(f"{line.method}: {failure}")
+                print_note(f"{line.method}: {failure}")
 
 
-def _shown(name: str, cell: ScoreCell) -> str:
+def _score_text(name: str, cell: ScoreCell) -> str:
     if not cell.n:
         return "–"
-    text = percent(cell.mean) if name == "coverage" else number(cell.mean)
+    text = format_percent(cell.mean) if name == "coverage" else format_number(cell.mean)
     return text + (" *" if cell.best or cell.near_best else "")
 
 
-def _quickly(case: Case) -> Case:
+def _quick_case(case: Case) -> Case:
+    """Return a case with a small network and few epochs."""
     from dataclasses import replace
 
     from equipoise.training import TrainingPlan
@@ -112,10 +125,11 @@ def _quickly(case: Case) -> Case:
     return replace(case, options=options)
 
 
-def _command(jobs: list[str], output: Path, methods: str, seeds: int, first_seed: int, quick: bool) -> str:
-    """
+def _command_line(jobs: list[str], output: Path, methods: str, seeds: int, first_seed: int, quick: bool) -> str:
+    """Return the command line of a comparison, which goes on with it.
+
     Example:
-        >>> _command(["my cell.toml"], Path("out"), "default", 3, 10, True)
+        >>> _command_line(["my cell.toml"], Path("out"), "default", 3, 10, True)
         "equipoise compare 'my cell.toml' --seeds 3 --first-seed 10 --quick -o out"
     """
     words = ["equipoise", "compare", *jobs]

@@ -2,111 +2,84 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.app.commands import gaps
-from equipoise.app.commands.extent import Extent
-from equipoise.app.commands.screen import as_json, number, percent, say, table
+from equipoise.app.commands.console import format_number, print_json, print_table, print_text
+from equipoise.app.commands.model_summary import output_scores, print_scores
+from equipoise.app.commands.row_counts import RowCounts
+from equipoise.app.commands.shared_options import DataTable, Device, ModelFile, SkipIncomplete, check_device
+from equipoise.app.commands.table_rows import locate_range_errors, read_model_rows
 
 if TYPE_CHECKING:
     from equipoise.estimator import ConstrainedBNNRegressor
 
-DRAWS = 200  # for the violations of balances
+DRAWS = 200  # for the residuals of balances
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="The model file.", show_default=False)],
-    data: Annotated[Path, typer.Argument(help="A table with inputs and outputs.", show_default=False)],
+    model: ModelFile,
+    data: DataTable,
     json: Annotated[bool, typer.Option("--json", help="For programs: the same as JSON.")] = False,
-    device: Annotated[str | None, typer.Option(help="Where torch computes, for instance cuda.")] = None,
-    skip_incomplete: gaps.Skip = False,
+    device: Device = None,
+    skip_incomplete: SkipIncomplete = False,
 ) -> None:
     """Score predictions against a table: errors, coverage, CRPS, joint density, and how far balances are missed.
 
     Rows that the model was trained on flatter it.
     """
-    from equipoise.app.commands.device import check_device
-    from equipoise.app.commands.rows import placed, rows_for_model
     from equipoise.artifact import model_file as artifact
 
     check_device(device)
     loaded = artifact.load(model, device)
-    rows = rows_for_model(loaded, data, skip_incomplete)
-    with placed(data, rows.places):
-        scores = scores_of_outputs(loaded, rows.X, rows.Y)
-    missed = violations_of(loaded, rows.X, rows.Y)
-    nll = _nll(loaded, rows.X, rows.Y)
-    gaps.tell(rows.left_out, rows.passed_over)
-    Extent.of(loaded, rows.X).tell(loaded)
+    rows = read_model_rows(loaded, data, skip_incomplete)
+    with locate_range_errors(data, rows.positions):
+        scores = output_scores(loaded, rows.X, rows.Y)
+    residuals = _balance_residuals(loaded, rows.X, rows.Y)
+    nll = _joint_nll(loaded, rows.X, rows.Y)
+    RowCounts.of(loaded, rows.X, n_incomplete=rows.n_incomplete, n_blank=rows.n_blank).print_notes(loaded)
     if json:
-        as_json({"rows": len(rows.X), "outputs": scores, "balances": missed, "joint_nll": nll})
+        print_json({"rows": len(rows.X), "outputs": scores, "balances": residuals, "joint_nll": nll})
         return
-    show_scores(f"{len(rows.X)} rows", scores)
-    if missed:
+    print_scores(f"{len(rows.X)} rows", scores)
+    if residuals:
         header = ["balance", "unit", "means miss by", "draws miss by", "data miss by"]
-        kinds = ("means", "draws", "data")
-        lines = [[name, str(m["unit"] or ""), *(number(m[kind]) for kind in kinds)] for name, m in missed.items()]
-        table("Balances: mean absolute residuals", header, lines, left=2)
-    say(f"Joint negative log density: {number(nll, 5)} nats per row.")
+        lines = [
+            [name, str(record["unit"] or ""), *(format_number(record[kind]) for kind in ("means", "draws", "data"))]
+            for name, record in residuals.items()
+        ]
+        print_table("Balances: mean absolute residuals", header, lines, left=2)
+    print_text(f"Joint negative log density: {format_number(nll, 5)} nats per row.")
 
 
-def scores_of_outputs(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> dict[str, dict[str, float]]:
-    """RMSE, the RMSE that the model expects, R², coverage and CRPS of each output, over what was measured."""
-    import numpy as np
+def _balance_residuals(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> dict[str, dict[str, Any]]:
+    """Return the mean absolute residual of each balance, in its own unit.
 
-    from equipoise.app.report import score_outputs
-    from equipoise.prediction import metrics
-
-    p = dataclasses.replace(model.predict_distribution(X).measured(), wrap=np.asarray)
-    measured = np.asarray(Y, dtype=float).reshape(p.mean.shape)
-    covered, crps = metrics.coverage(p, measured, [0.5, 0.95]), metrics.mean_crps(p, measured)
-    return {
-        score.output: {
-            "rmse": score.rmse,
-            "expected_rmse": score.expected,
-            "r2": score.r2,
-            "coverage_50": float(covered[0, j]),
-            "coverage_95": float(covered[1, j]),
-            "crps": float(crps[j]),
-        }
-        for j, score in enumerate(score_outputs(p, measured))
-    }
-
-
-def show_scores(title: str, scores: dict[str, dict[str, float]]) -> None:
-    """A table of what `scores_of_outputs` found."""
-    header = ["output", "RMSE", "expected", "R²", "in 50 %", "in 95 %", "CRPS"]
-    lines = []
-    for name, s in scores.items():
-        errors = [number(s["rmse"]), number(s["expected_rmse"]), number(s["r2"], 4)]
-        covered = [percent(s["coverage_50"]), percent(s["coverage_95"])]
-        lines.append([name, *errors, *covered, number(s["crps"])])
-    table(title, header, lines)
-
-
-def violations_of(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> dict[str, dict[str, Any]]:
-    """Mean absolute residual of each balance: of the means of draws, of draws of the true values, and of the data."""
+    Args:
+        model: A fitted model.
+        X: Its inputs and known columns, `(rows, n_x)`.
+        Y: Measured outputs, `(rows, n_y)`, NaN where nothing was measured.
+    Returns: By balance: its "unit", and the residuals of "means" of weight draws, of "draws" of true values, of "data".
+    """
     import numpy as np
 
     from equipoise.prediction import metrics
 
     if (constraint := model.constraint_) is None:
         return {}
-    of_means, of_draws = metrics.violations(model.predict_distribution(X), DRAWS)
-    of_data = np.abs(constraint.residual(np.asarray(X, dtype=float), np.asarray(Y, dtype=float)))
-    missed = {}
+    means, draws = metrics.violations(model.predict_distribution(X), DRAWS)
+    data = np.abs(constraint.residual(np.asarray(X, dtype=float), np.asarray(Y, dtype=float)))
+    residuals = {}
     for k, name in enumerate(constraint.names):
-        data = float(np.nanmean(of_data[:, k])) if np.isfinite(of_data[:, k]).any() else float("nan")
-        sizes = {"means": float(of_means.mean[k]), "draws": float(of_draws.mean[k]), "data": data}
-        missed[name] = {"unit": constraint.units[k], **sizes}
-    return missed
+        data_mean = float(np.nanmean(data[:, k])) if np.isfinite(data[:, k]).any() else float("nan")
+        sizes = {"means": float(means.mean[k]), "draws": float(draws.mean[k]), "data": data_mean}
+        residuals[name] = {"unit": constraint.units[k], **sizes}
+    return residuals
 
 
-def _nll(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> float:
+def _joint_nll(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> float:
+    """Return the mean negative log density of rows of measured values, in nats."""
     from equipoise.prediction import metrics
 
     return metrics.joint_nll(model.predict_distribution(X).measured(), Y)

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from equipoise.app.commands.screen import say
+from equipoise.app.commands.console import print_text
+from equipoise.app.commands.shared_options import ModelFile, check_output
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="The model file.", show_default=False)],
+    model: ModelFile,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="By default model.pt2 beside it.")] = None,
     draws: Annotated[int, typer.Option(help="Posterior draws that it averages over.", min=1)] = 50,
 ) -> None:
@@ -20,11 +21,10 @@ def run(
     torch.export.load(FILE).module()(x) gives both. x holds inputs, then known columns, in their own units and in the
     model's order, one row each, as float64.
     """
-    from equipoise.app.commands.rows import check_output
     from equipoise.artifact import model_file as artifact
     from equipoise.export import export
 
     target = output or model.with_suffix(".pt2")
     check_output(target, model)
     export(artifact.load(model), target, draws)
-    say(f"{target}: mean and std of {', '.join(artifact.describe(model).columns.outputs)}")
+    print_text(f"{target}: mean and std of {', '.join(artifact.describe(model).columns.outputs)}")

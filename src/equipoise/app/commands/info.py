@@ -2,58 +2,78 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equipoise.app.commands.screen import as_json, number, say
+from equipoise.app.commands.console import format_number, print_json, print_text
+from equipoise.app.commands.model_summary import HELD_OUT, print_scores, print_tolerances, scores_in_notes
+from equipoise.app.commands.shared_options import ModelFile
+
+if TYPE_CHECKING:
+    from equipoise.artifact import Description
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="The model file.", show_default=False)],
+    model: ModelFile,
     json: Annotated[bool, typer.Option("--json", help="For programs: all of it, as JSON.")] = False,
     job: Annotated[bool, typer.Option("--job", help="The job file that it was fitted with, as it was.")] = False,
 ) -> None:
     """Show what a model was trained on, with what, and how far its balances can be trusted. Runs nothing."""
-    from equipoise.app.commands.evaluate import show_scores
-    from equipoise.app.commands.fit import HELD_OUT, scores_in, show_tolerances
     from equipoise.artifact import model_file as artifact, parse_description
 
     content, raw = artifact.read_checked(model)
-    said = parse_description(content, model)
+    description = parse_description(content, model)
     if json:
-        as_json(said.model_dump(mode="json"))
+        print_json(description.model_dump(mode="json"))
         return
     if job:
-        say(said.job or f"# {model} was not fitted from a job file.\n", end="")  # to the byte
+        print_text(description.job or f"# {model} was not fitted from a job file.\n", end="")  # to the byte
         return
-    columns = said.columns
-    say(f"{model}: {'a network with balances' if said.balances else 'a network without balances'}")
-    say(f"  inputs:   {', '.join(columns.inputs)}")
-    if ranges := _ranges(raw, columns.inputs):
-        say(f"  seen:     {', '.join(ranges)}")
+    print_text(f"{model}: {'a network with balances' if description.balances else 'a network without balances'}")
+    _print_columns(description, _input_ranges(raw, description.columns.inputs))
+    _print_training(description)
+    if scores := scores_in_notes(description.notes):
+        print_scores("Rows held out to decide when to stop", scores)
+    print_tolerances([dict(record) for record in description.tolerances])
+
+
+def _print_columns(description: Description, ranges: list[str]) -> None:
+    """Print columns, ranges of the inputs in the training data, and balances."""
+    columns = description.columns
+    print_text(f"  inputs:   {', '.join(columns.inputs)}")
+    if ranges:
+        print_text(f"  seen:     {', '.join(ranges)}")
     if columns.known:
-        say(f"  known:    {', '.join(columns.known)}")
-    say(f"  outputs:  {', '.join(columns.outputs)}")
-    for balance in said.balances:
-        say(f"  balance:  {balance.name}: {balance.text}")
-    configuration = said.configuration
-    say(f"  network:  {' × '.join(map(str, configuration.hidden)) or 'linear'}, {configuration.activation}")
-    say(f"  training: {len(said.training.epochs)} epochs, {said.training.stopped}")
-    for key, value in said.notes.items():
+        print_text(f"  known:    {', '.join(columns.known)}")
+    print_text(f"  outputs:  {', '.join(columns.outputs)}")
+    for balance in description.balances:
+        print_text(f"  balance:  {balance.name}: {balance.text}")
+
+
+def _print_training(description: Description) -> None:
+    """Print network, training, notes without the scores among them, and versions of the software."""
+    configuration, training = description.configuration, description.training
+    print_text(f"  network:  {' × '.join(map(str, configuration.hidden)) or 'linear'}, {configuration.activation}")
+    print_text(f"  training: {len(training.epochs)} epochs, {training.stopped}")
+    for key, value in description.notes.items():
         if not key.startswith(HELD_OUT):
-            say(f"  {key}: {value}")
-    say(f"  versions: {', '.join(f'{name} {version}' for name, version in said.versions.items())}")
-    if scores := scores_in(said.notes):
-        show_scores("Rows held out to decide when to stop", scores)
-    show_tolerances([dict(balance) for balance in said.tolerances])
+            print_text(f"  {key}: {value}")
+    print_text(f"  versions: {', '.join(f'{name} {version}' for name, version in description.versions.items())}")
 
 
-def _ranges(raw: bytes, inputs: tuple[str, ...]) -> list[str]:
-    """The range of each input that was trained on; older files do not know it."""
+def _input_ranges(raw: bytes, inputs: tuple[str, ...]) -> list[str]:
+    """Return the range of each input in the training data; nothing from older model files, which do not keep it.
+
+    Args:
+        raw: The bytes of the model file.
+        inputs: Names of the inputs.
+    """
     import safetensors.numpy
 
     tensors = safetensors.numpy.load(raw)
-    ends = [tensors.get(f"standardizer.{name}", ()) for name in ("x_lowest", "x_highest")]
-    return [f"{name} from {number(a, 6)} to {number(b, 6)}" for name, a, b in zip(inputs, *ends, strict=False)]
+    bounds = [tensors.get(f"standardizer.{name}", ()) for name in ("x_lowest", "x_highest")]
+    return [
+        f"{name} from {format_number(low, 6)} to {format_number(high, 6)}"
+        for name, low, high in zip(inputs, *bounds, strict=False)
+    ]

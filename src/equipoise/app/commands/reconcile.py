@@ -1,25 +1,27 @@
-"""`equipoise reconcile`: measured values of any number of rows made to obey their balances, and who lies."""
+"""`equipoise reconcile`: measured values of any number of rows made to obey their balances, and faulty sensors."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equipoise.app.commands import gaps
-from equipoise.app.commands.screen import is_watched, number, say, table
+from equipoise.app.commands.console import format_number, print_table, print_text, progress_bar
+from equipoise.app.commands.row_counts import print_ambiguous_columns, print_omissions
+from equipoise.app.commands.shared_options import JobFile, check_output
+from equipoise.app.commands.table_rows import append_columns, line_finder
 
 if TYPE_CHECKING:
-    from equipoise.app.commands.measured import MeasuredTable
+    from equipoise.app.commands.measured_table import MeasuredTable
     from equipoise.app.commands.reconcilers import Reconciler
+    from equipoise.app.tables import TableWriter
     from equipoise.reconciliation import Logbook
 
 
 def run(
-    job: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
+    job: JobFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to: csv, tsv or parquet.", show_default=False)],
     data: Annotated[Path | None, typer.Argument(help="The measured table; that of the job by default.")] = None,
     report: Annotated[Path | None, typer.Option(help="One HTML page on what was found.")] = None,
@@ -34,7 +36,7 @@ def run(
     sensor or balance that is most suspect. It is read and written piece by piece. With a model (--model), what it
     predicts from the inputs counts as well, and sensors that the job says nothing of are those that it learned.
     """
-    from equipoise.app.commands.reconcilers import Classical, WithModel, added_columns
+    from equipoise.app.commands.reconcilers import BalanceReconciler, ModelReconciler, added_columns
     from equipoise.app.job import Plant
     from equipoise.reconciliation import checked_level
 
@@ -42,25 +44,24 @@ def run(
     plant = Plant.load(job)
     source = data or plant.data
     _check_targets(output, report, job, source, *filter(None, [model]))
-    reconciler = WithModel.load(plant, model, level) if model else Classical.of_plant(plant, level)
-    measured = reconciler.table(source, time)
+    reconciler = ModelReconciler.load(plant, model, level) if model else BalanceReconciler.of_plant(plant, level)
+    measured = reconciler.measured_table(source, time)
     measured.check_header(added_columns(measured.outputs))
     log = _write(output, report, measured, reconciler)
-    _show(log)
-    say(f"{output}: {log.totals.rows} rows")
+    _print_log(log)
+    print_text(f"{output}: {log.totals.rows} rows")
     if report:
-        say(f"{report}: {report.stat().st_size / 1e6:.1f} MB")
+        print_text(f"{report}: {report.stat().st_size / 1e6:.1f} MB")
 
 
-def _check_targets(output: Path, report: Path | None, *read: Path) -> None:
-    """Raise if a file would be overwritten that is read, or cannot be written."""
-    from equipoise.app.commands.rows import check_output
+def _check_targets(output: Path, report: Path | None, *sources: Path) -> None:
+    """Raise TableError if table or page would replace a file that is read, or cannot be written."""
     from equipoise.app.tables import TableError
 
-    check_output(output, *read)
+    check_output(output, *sources)
     if report is None:
         return
-    if report.resolve() in (path.resolve() for path in (output, *read)):
+    if report.resolve() in (path.resolve() for path in (output, *sources)):
         raise TableError(f"--report must not be a file that is read or written, but got '{report}'. Give another name.")
     if report.is_dir() or not report.parent.is_dir():
         raise TableError(f"--report must be a file in a folder that exists, but got '{report}'. Give another name.")
@@ -70,11 +71,28 @@ def _write(output: Path, report: Path | None, measured: MeasuredTable, reconcile
     """Write table and page. The page is written before the table is moved to its place: both appear, or none."""
     from equipoise.app.tables import TableWriter
 
-    with TableWriter(output) as written:
-        log = _reconciled(written, measured, reconciler)
+    with TableWriter(output) as table:
+        log = _write_table(table, measured, reconciler)
         if report is not None:
             _write_page(report, _page(log, measured))
     return log
+
+
+def _write_table(table: TableWriter, measured: MeasuredTable, reconciler: Reconciler) -> Logbook:
+    """Write the measured table chunk by chunk with the columns that are added, and return the log of all rows."""
+    from equipoise.app.tables import ColumnConverter, count_blank_rows
+
+    total: Any = None
+    converter = ColumnConverter(measured.path, table.path)
+    with progress_bar("reconcile") as bar:
+        for chunk in measured.chunks():
+            columns, log = reconciler.reconcile(chunk)
+            table.write(append_columns(converter.convert(chunk.frame), columns))
+            total = log if total is None else total + log
+            bar.update(len(chunk.frame))
+    print_ambiguous_columns(converter.doubtful)
+    print_omissions(0, count_blank_rows(measured.path))
+    return total
 
 
 def _write_page(report: Path, page: bytes) -> None:
@@ -88,75 +106,57 @@ def _write_page(report: Path, page: bytes) -> None:
         raise TableError(f"{rule}. Give another name.") from error
 
 
-def _reconciled(written: Any, measured: MeasuredTable, reconciler: Reconciler) -> Logbook:
-    from tqdm.auto import tqdm
-
-    from equipoise.app.commands.rows import beside, tell_of_doubtful
-    from equipoise.app.tables import ColumnConverter, count_blank_rows
-
-    total: Any = None
-    converter = ColumnConverter(measured.path, written.path)
-    with tqdm(desc="reconcile", unit="row", disable=not is_watched()) as bar:
-        for piece in measured.pieces():
-            columns, log = reconciler.of(piece)
-            written.write(beside(converter.convert(piece.frame), columns))
-            total = log if total is None else total + log
-            bar.update(len(piece.frame))
-    tell_of_doubtful(converter.doubtful)
-    gaps.tell(0, count_blank_rows(measured.path))
-    return total
-
-
 def _page(log: Logbook, measured: MeasuredTable) -> bytes:
+    """Return the HTML page on a reconciled table, encoded."""
     from equipoise.app.report import plant_report, render
-    from equipoise.app.tables import locate_rows, row_noun
 
     notes = {"table": measured.path.name, "job file": measured.plant.file}
-    title = f"{measured.path.stem}: measured and reconciled"
-    lines = partial(locate_rows, path=measured.path) if row_noun(measured.path) == "line" else None
+    title, lines = f"{measured.path.stem}: measured and reconciled", line_finder(measured.path)
     return render(plant_report(log, title=title, job=measured.plant.text, notes=notes, lines=lines)).encode()
 
 
-# --- What is shown ----------------------------------------------------------------------------------------------------
+# --- What is printed --------------------------------------------------------------------------------------------------
 
 
-VARIABLES = ["variable", "class", "readings", "measured", "±", "reconciled", "±", "adjusted"]
-VARIABLES += ["alarms", "suspect in", "error"]
+VARIABLE_HEADER = ["variable", "class", "readings", "measured", "±", "reconciled", "±", "adjusted"]
+VARIABLE_HEADER += ["alarms", "suspect in", "error"]
 
 
-def _show(log: Logbook) -> None:
+def _print_log(log: Logbook) -> None:
+    """Print a table of variables, a table of balances, and the verdicts on sensors and balances."""
     from equipoise.reconciliation import summary_sentences
 
     percent = f"{100 * log.level:g} %"
-    table(
+    print_table(
         f"Variables: means over their readings and over {log.totals.rows} rows, ± half of the {percent} interval",
-        VARIABLES,
-        [_variable(row) for row in log.sensors().reset_index().to_dict("records")],
+        VARIABLE_HEADER,
+        [_variable_cells(record) for record in log.sensors().reset_index().to_dict("records")],
         left=2,
     )
-    table(
+    print_table(
         "Balances: residuals as measured, errors ± as above",
         ["balance", "unit", "tolerance", "residual", "sd", "alarms", "suspect in", "error"],
-        [_balance(row) for row in log.balances().reset_index().to_dict("records")],
+        [_balance_cells(record) for record in log.balances().reset_index().to_dict("records")],
         left=2,
     )
     for sentence in summary_sentences(log):
-        say(sentence)
+        print_text(sentence)
 
 
-def _variable(row: dict[Any, Any]) -> list[str]:
+def _variable_cells(record: dict[Any, Any]) -> list[str]:
     digits = {"measured": 5, "± before": 3, "reconciled": 5, "± after": 3, "adjustment": 3}
-    values = [number(row[column], most) for column, most in digits.items()]
-    return [row["variable"], row["class"], f"{row['readings']}", *values, f"{row['alarms']}", *_suspicion(row)]
+    values = [format_number(record[column], n_digits) for column, n_digits in digits.items()]
+    counts = [record["variable"], record["class"], f"{record['readings']}"]
+    return [*counts, *values, f"{record['alarms']}", *_suspect_cells(record)]
 
 
-def _balance(row: dict[Any, Any]) -> list[str]:
-    values = [number(row[column]) for column in ("tolerance", "residual", "residual std")]
-    alarms = f"{row['nodal alarms']}" if isinstance(row["nodal alarms"], int) else "–"
-    return [row["balance"], row["unit"], *values, alarms, *_suspicion(row)]
+def _balance_cells(record: dict[Any, Any]) -> list[str]:
+    values = [format_number(record[column]) for column in ("tolerance", "residual", "residual std")]
+    alarms = f"{record['nodal alarms']}" if isinstance(record["nodal alarms"], int) else "–"
+    return [record["balance"], record["unit"], *values, alarms, *_suspect_cells(record)]
 
 
-def _suspicion(row: dict[Any, Any]) -> list[str]:
-    """In how many rows something is the suspect, and of which error."""
-    spread = "" if math.isnan(row["± error"]) else f" ± {number(row['± error'], 2)}"
-    return [f"{row['suspect']}", number(row["error"]) + spread]
+def _suspect_cells(record: dict[Any, Any]) -> list[str]:
+    """Return in how many rows a sensor or balance is the suspect, and its mean gross error with its half-width."""
+    half_width = "" if math.isnan(record["± error"]) else f" ± {format_number(record['± error'], 2)}"
+    return [f"{record['suspect']}", format_number(record["error"]) + half_width]

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from handmade_table import cell, contents
 
-from equipoise.app.commands import main, parts
-from equipoise.app.commands.predict import LEDGER
+from equipoise.app.commands import main
+from equipoise.app.commands.many_tables import SETTINGS_FILE
+from equipoise.app.commands.prediction_table import LEDGER_TERMS
 
 NAMES = ("a.parquet", "b.parquet", "c.parquet")
 OUTPUTS = ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
@@ -58,7 +59,7 @@ def test_parts_together_are_the_predictions_of_one_table(tables, predict):
     together = pd.concat([pd.read_parquet(tables / "out" / name) for name in NAMES], ignore_index=True)
     assert list(together.columns) == list(one.columns)
     assert together["run"].tolist() == one["run"].tolist()
-    suffixes = ["", " std", " lower", " upper", *(f" {term} var" for term in LEDGER)]
+    suffixes = ["", " std", " lower", " upper", *(f" {term} var" for term in LEDGER_TERMS)]
     columns = [f"{name}{suffix}" for name in OUTPUTS for suffix in suffixes]
     np.testing.assert_allclose(together[columns], one[columns], rtol=1e-6, atol=1e-9)
 
@@ -125,7 +126,7 @@ def test_a_table_that_cannot_be_used_is_named_and_those_before_it_are_kept(table
     err = capsys.readouterr().err
     assert "note: 1 of 3 tables are in 'out'; go on with --resume." in err
     assert "'b.parquet' must have the columns asked for, but got none called 'SOC'" in err
-    assert set(contents(tables / "out")) == {"a.parquet", parts.NOTE}
+    assert set(contents(tables / "out")) == {"a.parquet", SETTINGS_FILE}
     whole.to_parquet(tables / "parts" / "b.parquet")
     assert predict("--resume") == 0
     assert set(results(tables)) == set(NAMES)
@@ -136,9 +137,9 @@ def test_nothing_half_written_stays_behind_of_a_process_that_was_killed(tables, 
         (tables / "out" / ".a.parquet.123.part").write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("equipoise.app.commands.predict.write_table", killed)
+    monkeypatch.setattr("equipoise.app.commands.many_tables.write_table", killed)
     assert predict() == 130
-    assert set(contents(tables / "out")) == {parts.NOTE}
+    assert set(contents(tables / "out")) == {SETTINGS_FILE}
 
 
 # --- What cannot be done ----------------------------------------------------------------------------------------------

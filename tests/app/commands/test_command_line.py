@@ -91,7 +91,7 @@ def test_an_error_that_nobody_raised_on_purpose_is_called_a_bug_and_its_tracebac
     def mistaken(*_):
         raise KeyError("x")
 
-    monkeypatch.setattr("equipoise.app.commands.check.diagnosis_of", mistaken)
+    monkeypatch.setattr("equipoise.app.commands.check.diagnose_job", mistaken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["check", "cell.toml"]) == 70
     said = capsys.readouterr().err
@@ -109,7 +109,7 @@ def test_errors_of_the_same_builtin_kinds_are_bugs_unless_they_were_raised_on_pu
     def mistaken(*_):
         raise error
 
-    monkeypatch.setattr("equipoise.app.commands.check.diagnosis_of", mistaken)
+    monkeypatch.setattr("equipoise.app.commands.check.diagnose_job", mistaken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["check", "cell.toml"]) == 70
     assert "This is a bug in equipoise" in capsys.readouterr().err

@@ -9,7 +9,9 @@ import pytest
 from handmade_findings import made_up
 from handmade_table import FULL_JOB, cell
 
-from equipoise.app.commands import gaps, main, predict, rows
+from equipoise.app.commands import main, prediction_table
+from equipoise.app.commands.incomplete_rows import CompleteChunks
+from equipoise.app.commands.table_rows import read_job_rows
 from equipoise.app.job import Job
 from equipoise.app.report.scores import Outlier, Outliers
 from equipoise.app.tables import read
@@ -34,7 +36,7 @@ def new(folder):
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
 @pytest.mark.parametrize("options", [["--ledger"], ["--samples", "3"]])
 def test_predictions_are_those_of_a_table_without_such_rows(fitted, new, monkeypatch, capsys, options, name):
-    monkeypatch.setattr(predict, "CHUNK", 64)
+    monkeypatch.setattr(prediction_table, "CHUNK_ROWS", 64)
     assert main(["predict", str(fitted), "less.csv", "-o", f"less-{name}", *options]) == 0
     assert capsys.readouterr().err == ""
     assert main(["predict", str(fitted), "new.csv", "-o", name, *options, "--skip-incomplete"]) == 0
@@ -60,7 +62,7 @@ def test_predictions_are_those_of_a_table_without_such_rows(fitted, new, monkeyp
 def test_what_is_said_of_missing_inputs_does_not_depend_on_pieces(
     fitted, folder, refused, monkeypatch, chunk, rows, where
 ):
-    monkeypatch.setattr(predict, "CHUNK", chunk)
+    monkeypatch.setattr(prediction_table, "CHUNK_ROWS", chunk)
     table = cell(150, seed=1)
     table.loc[rows, "SOC"] = np.nan
     table.to_csv("new.csv", index=False)
@@ -151,11 +153,11 @@ def job(new, folder):
 
 
 def test_a_job_learns_from_the_complete_rows(job, new):
-    found, complete = rows.rows_of_job(job), new.dropna()
+    found, complete = read_job_rows(job), new.dropna()
     np.testing.assert_array_equal(found.X, complete[list(found.X.columns)])
     np.testing.assert_array_equal(found.Y, complete[list(found.Y.columns)])
-    np.testing.assert_array_equal(found.others["run"], complete["run"].astype(float))
-    assert (found.places.tolist(), found.left_out) == (complete.index.tolist(), len(GAPS))
+    np.testing.assert_array_equal(found.other_columns["run"], complete["run"].astype(float))
+    assert (found.positions.tolist(), found.n_incomplete) == (complete.index.tolist(), len(GAPS))
 
 
 @pytest.mark.usefixtures("job", "long_training")
@@ -208,8 +210,8 @@ def test_a_job_of_which_nothing_is_left_is_refused(job, new, folder, refused):
 
 
 def test_pieces_have_as_many_rows_as_without_gaps(new, folder):
-    pieces = gaps.RowsWithInputs(folder / "new.csv", ["SOC", "Current [A]", "Lead [V]"], 64, skip=True)
+    pieces = CompleteChunks(folder / "new.csv", ["SOC", "Current [A]", "Lead [V]"], 64, skip=True)
     found = list(pieces)
     assert [len(piece) for piece in found] == [64, 64, 18]
     assert [row for piece in found for row in piece.index] == new.dropna().index.tolist()
-    assert pieces.left_out == 4
+    assert pieces.n_incomplete == 4

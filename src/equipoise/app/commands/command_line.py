@@ -1,4 +1,4 @@
-"""All commands under one name, and what becomes of their errors.
+"""The program `equipoise`: all commands under one name, and the exit codes of their errors.
 
 An error that the library raises on purpose becomes one sentence and exit code 2; anything else is a bug of the library,
 which becomes one sentence, a file with the traceback and exit code 70. With --debug both show a traceback.
@@ -19,13 +19,21 @@ from typer.exceptions import TyperException
 
 from equipoise.app.commands import check, compare, evaluate, export, fit, info, init, predict, reconcile, report, tune
 from equipoise.app.commands.bug_report import report_bug
-from equipoise.app.commands.endings import IN_WORDS, UNREAD, Commands, Ended, forget_output, terminable
-from equipoise.app.commands.screen import end_output, problem, say_what_can_be_said
+from equipoise.app.commands.console import flush_output, print_error, replace_unencodable
+from equipoise.app.commands.exit_codes import (
+    BROKEN_PIPE,
+    MESSAGES,
+    WRONG_INPUT,
+    CommandExit,
+    CommandGroup,
+    discard_output,
+    exit_on_sigterm,
+)
 from equipoise.errors import EquipoiseError
 
 app = typer.Typer(
     name="equipoise",
-    cls=Commands,
+    cls=CommandGroup,
     help="Bayesian neural networks that obey known balances: from a table and a few equations to a model.",
     epilog="A first model: equipoise init data.csv, edit data.toml, then check, fit, predict and report. "
     "Exit codes: 0 done, 1 a balance does not hold (check), 2 wrong input, 70 a bug in equipoise, "
@@ -58,53 +66,60 @@ def _options(
 
 
 @cache
-def _commands() -> Any:
-    """All commands, put together once; called as it is, `app` would also replace the hook for uncaught exceptions."""
+def _parser() -> Any:
+    """Build the parser of all commands once; `app` is not called itself, as it replaces `sys.excepthook`."""
     return typer.main.get_command(app)
 
 
-def _told(code: int) -> int:
-    """An exit code, with the words for it if there are any."""
-    if code == UNREAD:
-        forget_output()
-    elif code in IN_WORDS:
-        problem(IN_WORDS[code])
+def _print_exit(code: int) -> int:
+    """Print the message of an exit code, if there is one, and return the code."""
+    if code == BROKEN_PIPE:
+        discard_output()
+    elif code in MESSAGES:
+        print_error(MESSAGES[code])
     return code
 
 
-def _hurry() -> None:
-    """Look for garbage less often: imports leave none, and looking for it took a quarter of a command's start."""
+def _collect_garbage_less() -> None:
+    """Collect garbage less often: imports leave none, and looking for it took a quarter of a command's start."""
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command line and return its exit code; without any words it shows the help.
+    """Run a command line and return its exit code; a command line without any words prints the help.
 
     Args:
-        arguments: Without the program's name; by default those of the process, which is then the command's own.
+        arguments: The command line without the program's name. By default that of the process; garbage collection is
+            then set for the whole process.
+    Returns: The exit code, as the help of `equipoise` lists them.
+
+    Example:
+        >>> main(["--version"])
+        equipoise ...
+        0
     """
     if arguments is None:
-        _hurry()
+        _collect_garbage_less()
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    say_what_can_be_said()
+    replace_unencodable()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads that wait leave the core to others
     try:
-        with terminable():
-            code = int(_commands()(arguments, prog_name="equipoise", standalone_mode=False) or 0)
-            end_output()
+        with exit_on_sigterm():
+            code = int(_parser()(arguments, prog_name="equipoise", standalone_mode=False) or 0)
+            flush_output()
             return code
-    except TyperException as error:  # of the line itself: an unknown command, a missing argument
-        problem(getattr(error, "format_message", lambda: str(error))())
-        return 2
-    except (Ended, SystemExit) as ended:  # the latter after shell completion, or by SIGTERM
-        return _told(int(ended.code or 0))
+    except TyperException as error:  # in the command line itself: an unknown command, a missing argument
+        print_error(getattr(error, "format_message", lambda: str(error))())
+        return WRONG_INPUT
+    except (CommandExit, SystemExit) as end:  # the latter after shell completion, or by SIGTERM
+        return _print_exit(int(end.code or 0))
     except BrokenPipeError:
-        return _told(UNREAD)
+        return _print_exit(BROKEN_PIPE)
     except Exception as error:
         if "--debug" in arguments:
             traceback.print_exc()
         if not isinstance(error, EquipoiseError):
             return report_bug(error, arguments)
-        problem(str(error))
-        return 2
+        print_error(str(error))
+        return WRONG_INPUT

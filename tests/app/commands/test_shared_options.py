@@ -1,10 +1,10 @@
-"""Where torch computes: what it cannot use is refused by name, before anything is read or written."""
+"""Options of several commands: wrong devices and outputs are refused, before anything is read or written."""
 
 import handmade_table
 import pytest
 from handmade_table import JOB
 
-from equipoise.app.commands.device import check_device
+from equipoise.app.commands.shared_options import check_device
 from equipoise.artifact.header import ArtifactError
 
 
@@ -35,3 +35,18 @@ def test_every_command_that_computes_refuses_an_unknown_device(fitted, refused):
 def test_a_device_in_the_job_file_is_looked_at_too(folder, refused):
     handmade_table.write(folder, job=f'{JOB}device = "abacus"\n')
     assert "but got 'abacus'" in refused("fit", "cell.toml")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["init", "cell.csv", "--force", "-o"],
+        ["fit", "cell.toml", "-o"],
+        ["predict", "model.safetensors", "cell.csv", "-o"],
+        ["report", "model.safetensors", "cell.csv", "-o"],
+        ["export", "cell.csv", "-o"],
+    ],
+)
+def test_no_command_overwrites_what_it_reads(folder, refused, words):
+    sentence = refused(*words, folder / "cell.csv")
+    assert f"--output must not be a file that is read, but got '{folder / 'cell.csv'}'. Give another name." in sentence

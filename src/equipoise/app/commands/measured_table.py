@@ -1,4 +1,4 @@
-"""A measured table piece by piece, as reconciliation takes it: values, their errors, what is exact, and when."""
+"""The measured table of a plant, chunk by chunk: values, their standard deviations, exact columns and times."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ if TYPE_CHECKING:
 
     from equipoise.app.job import Accuracy, Plant
 
-CHUNK, FEWEST, CELLS = 8_192, 256, 400_000  # rows at a time; fewer where that many numbers are exceeded
+CHUNK_ROWS = 8_192  # rows at a time, fewer in a wide table:
+MOST_VALUES = 400_000  # numbers at a time
+LEAST_ROWS = 256  # rows at a time, however wide the table
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some rows of a measured table.
+class MeasuredChunk:
+    """Consecutive rows of a measured table.
 
     Args:
         frame: The table's own columns, cells as they stand.
-        values: What was measured, NaN where nothing was, by name; the index counts the rows of the table from 1.
-        std: Standard deviations, `(n,)`, or `(rows, n)` where some depend on the reading.
+        values: Measured outputs, `(rows, n_y)`, NaN where nothing was measured; the index counts the rows of the table
+            from 1.
+        std: Standard deviations of the sensors, `(n_y,)`, or `(rows, n_y)` where some depend on the reading; NaN where
+            the job gives none.
         exact: Columns without error, by name.
-        time: When each row was measured, if that is known.
+        time: When each row was measured, `(rows,)`; None without a column of times.
     """
 
     frame: pd.DataFrame
@@ -42,10 +46,10 @@ class MeasuredTable:
     Args:
         plant: Its sensors.
         path: The file.
-        outputs: What is reconciled. What has no column is not measured.
-        exact: Columns without error, which must be there in every row.
-        time: The column that says when a row was measured.
-        learned: Whether sensors that the job says nothing of were learned by a model.
+        outputs: The variables to be reconciled; those without a column are not measured.
+        exact: Columns without error, which must have a number in every row.
+        time: The column of times.
+        learned: Whether a model has learned the sensors for which the job gives no standard deviation.
     """
 
     plant: Plant
@@ -57,11 +61,15 @@ class MeasuredTable:
 
     @cached_property
     def accuracies(self) -> dict[str, Accuracy]:
-        """How well columns are measured, by name."""
+        """The accuracy of each measured column, by name."""
         return self.plant.accuracies
 
     def check_header(self, added: Sequence[str]) -> None:
-        """Raise if columns are missing, or have the names of those that will be added."""
+        """Raise TableError if columns are missing, or have the name of a column that will be added.
+
+        Args:
+            added: Names of the columns that may be added.
+        """
         from equipoise.app import tables
         from equipoise.balances import did_you_mean, quoted_list
 
@@ -73,20 +81,23 @@ class MeasuredTable:
         if not set(header) & set(self.outputs):
             rule = f"'{self.path.name}' must have a column that is measured"
             raise tables.TableError(f"{rule}, but got none of {quoted_list(self.outputs)}. Name its columns so.")
-        if taken := [name for name in header if name in added]:
-            rule = f"'{self.path.name}' must leave the names of results free, but got {quoted_list(taken)}"
+        if reserved := [name for name in header if name in added]:
+            rule = f"'{self.path.name}' must leave the names of results free, but got {quoted_list(reserved)}"
             raise tables.TableError(f"{rule}. Rename or drop what is called so.")
 
-    def pieces(self) -> Iterator[Piece]:
-        """The rows, piece by piece. Raises where a cell cannot be used."""
+    def chunks(self) -> Iterator[MeasuredChunk]:
+        """Iterate over the rows chunk by chunk.
+
+        Raises: TableError or JobError, with column and line, where a cell cannot be used.
+        """
         from equipoise.app import tables
 
         time_column = None if self.time is None else tables.TimeColumn(self.time, self.path)
-        rows = max(FEWEST, min(CHUNK, CELLS // len(self.outputs)))
-        for frame in tables.chunks(self.path, rows, text=True):
+        n_rows = max(LEAST_ROWS, min(CHUNK_ROWS, MOST_VALUES // len(self.outputs)))
+        for frame in tables.chunks(self.path, n_rows, text=True):
             values = self._values(frame)
             time = None if time_column is None else time_column.read(frame)
-            yield Piece(frame, values, self._std(values), self._exact(frame), time)
+            yield MeasuredChunk(frame, values, self._std(values), self._exact(frame), time)
 
     def _values(self, frame: pd.DataFrame) -> pd.DataFrame:
         import numpy as np
@@ -94,44 +105,50 @@ class MeasuredTable:
 
         from equipoise.app import tables
 
-        there = [name for name in self.outputs if name in frame.columns]
+        columns = [name for name in self.outputs if name in frame.columns]
         values = pd.DataFrame(np.nan, frame.index + 1, list(self.outputs))
-        values[there] = tables.numbers(frame, there, self.path, missing_ok=True)
+        values[columns] = tables.numbers(frame, columns, self.path, missing_ok=True)
         if not self.learned:
             self._check_sensors(values)
         return values
 
     def _check_sensors(self, values: pd.DataFrame) -> None:
+        """Raise JobError if an output has readings, but no standard deviation in the job."""
         from equipoise.app.job import JobError
         from equipoise.balances import quoted_list
 
-        known, seen = self.accuracies, values.notna().any()
-        unknown = [name for name in values.columns[seen] if name not in known]
+        measured = values.columns[values.notna().any()]
+        unknown = [name for name in measured if name not in self.accuracies]
         if unknown:
             rule = "[sensors] must give a standard deviation for every output that is measured"
             advice = "Add it, or take the column out of the table if its values are not to be used"
             raise JobError(f"{self.plant.file}: {rule}, but got none for {quoted_list(unknown)}. {advice}.")
 
     def _std(self, values: pd.DataFrame) -> Any:
-        """Standard deviations; NaN for what the job says nothing of."""
+        """Return the standard deviations of readings; NaN for outputs whose accuracy the job does not give."""
         import numpy as np
 
-        nothing = (np.nan, 0.0)
-        absolute, share = np.array([self.accuracies.get(name, nothing) for name in values.columns]).T
+        unknown = (np.nan, 0.0)
+        absolute, share = np.array([self.accuracies.get(name, unknown) for name in values.columns]).T
         if not share.any():
             return absolute
         readings = values.to_numpy()
-        self._check_zeros(values, readings, (absolute == 0) & (share > 0))
+        self._check_zeros(values, (absolute == 0) & (share > 0))
         return absolute + share * np.abs(readings)
 
-    def _check_zeros(self, values: pd.DataFrame, readings: Any, pure: Any) -> None:
-        """A share of nothing is no error at all, which would make the reading exact."""
+    def _check_zeros(self, values: pd.DataFrame, share_alone: Any) -> None:
+        """Raise JobError if a reading of 0 has an error that is a share alone: no error, which would make it exact.
+
+        Args:
+            values: Measured outputs, `(rows, n_y)`.
+            share_alone: Whether the error of each output is a share of its reading and nothing else, `(n_y,)`.
+        """
         import numpy as np
 
         from equipoise.app.job import JobError
         from equipoise.app.tables import describe_rows
 
-        zeros = np.argwhere((readings == 0) & pure)
+        zeros = np.argwhere((values.to_numpy() == 0) & share_alone)
         if len(zeros):
             row, column = zeros[0]
             rule = f"{values.columns[column]!r} in [sensors] must give a reading of 0 an error, too"

@@ -1,4 +1,4 @@
-"""What `fit` records for TensorBoard: a convenience, which must not cost a training whatever becomes of it."""
+"""Records of a training for TensorBoard: a convenience, whose failures must not end the training."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from equipoise.app.commands.screen import remark
+from equipoise.app.commands.console import print_note
 
 
-class Board:
-    """Writes the numbers of each epoch for TensorBoard, as long as that can be done.
+class TensorBoardLog:
+    """Writes the numbers of each epoch for TensorBoard, and stops writing after the first error of the disk.
 
     Args:
-        folder: Where to; None for nowhere.
+        folder: The folder for the records; None writes nothing.
     """
 
     def __init__(self, folder: Path | None):
         self.folder, self.writer = folder, None
 
-    def __enter__(self) -> Board:
-        self._hook, threading.excepthook = threading.excepthook, self._heard
+    def __enter__(self) -> TensorBoardLog:
+        self._thread_hook, threading.excepthook = threading.excepthook, self._ignore_disk_errors
         if self.folder is not None:
             try:
-                self.writer = _writer(self.folder)
+                self.writer = _summary_writer(self.folder)
             except BaseException:
-                self._restore()
+                self._restore_thread_hook()
                 raise
         return self
 
     def add(self, record: dict) -> None:
-        """Record an epoch; if that fails, say so and go on without."""
+        """Write the numbers of an epoch; if the disk refuses them, print a note and write nothing from now on.
+
+        Args:
+            record: Values by name; those that are floats are written, at the step that its "epoch" counts.
+        """
         if self.writer is None:
             return
         try:
@@ -46,22 +50,23 @@ class Board:
                 self.writer.close()
             except OSError as error:
                 self._give_up(error)
-        self._restore()
+        self._restore_thread_hook()
 
     def _give_up(self, error: OSError) -> None:
         self.writer = None
-        remark(f"What was recorded for TensorBoard in '{self.folder}' is not whole: {error.strerror or error}.")
+        print_note(f"What was recorded for TensorBoard in '{self.folder}' is not whole: {error.strerror or error}.")
 
-    def _heard(self, failure: Any) -> None:
-        """TensorBoard writes in a thread, whose errors also come to where it is called."""
+    def _ignore_disk_errors(self, failure: Any) -> None:
+        """Ignore errors of the disk in TensorBoard's thread, as `add` and `close` raise them once more."""
         if self.folder is None or not issubclass(failure.exc_type, OSError):
-            self._hook(failure)
+            self._thread_hook(failure)
 
-    def _restore(self) -> None:
-        threading.excepthook = self._hook
+    def _restore_thread_hook(self) -> None:
+        threading.excepthook = self._thread_hook
 
 
-def _writer(folder: Path) -> Any:
+def _summary_writer(folder: Path) -> Any:
+    """Open TensorBoard's writer for a folder. Raises ArtifactError if it is not installed, or the folder unusable."""
     from equipoise.artifact import ArtifactError
 
     try:

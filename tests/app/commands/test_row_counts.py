@@ -6,7 +6,7 @@ import pytest
 from handmade_table import cell
 
 from equipoise.app.commands import main
-from equipoise.app.commands.extent import Extent
+from equipoise.app.commands.row_counts import RowCounts
 from equipoise.artifact import model_file as artifact
 
 
@@ -54,5 +54,5 @@ def test_rows_of_several_tables_are_counted_together(fitted, folder, current, ca
 
 
 def test_counts_add_up():
-    both = Extent(3, 1, frozenset({"a"})) + Extent(4, 2, frozenset({"b"}))
-    assert both == Extent(7, 3, frozenset({"a", "b"}))
+    both = RowCounts(3, 1, frozenset({"a"})) + RowCounts(4, 2, frozenset({"b"}))
+    assert both == RowCounts(7, 3, frozenset({"a", "b"}))

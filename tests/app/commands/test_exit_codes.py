@@ -10,7 +10,7 @@ from pathlib import Path
 import handmade_table
 import pytest
 
-from equipoise.app.commands import endings, main
+from equipoise.app.commands import exit_codes, main
 
 MODEL = str(Path(__file__).parents[2] / "models" / "format_1.safetensors")
 NO_UNITS = 'data = "cell.csv"\ninputs = ["x"]\noutputs = ["a", "b"]\n[balances]\nsum = "a = b + x"\n'
@@ -20,7 +20,7 @@ TERMINATED = """
 import os, signal, sys
 from pathlib import Path
 from equipoise.data.atomic_writing import write_atomically
-from equipoise.app.commands import main, rows
+from equipoise.app.commands import check, main
 
 def half(file):
     file.write(b"half of it")
@@ -28,7 +28,7 @@ def half(file):
     for _ in range(1000):
         pass
 
-rows.job_to_learn = lambda *_: write_atomically(Path("page.html"), half)
+check.load_training_job = lambda *_: write_atomically(Path("page.html"), half)
 sys.exit(main(["check", "cell.toml"]))
 """
 
@@ -37,8 +37,8 @@ def test_ctrl_c_is_told_in_a_word(monkeypatch, folder, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("equipoise.app.commands.check.diagnosis_of", interrupted)
-    assert main(["check", "cell.toml"]) == endings.INTERRUPTED == 130
+    monkeypatch.setattr("equipoise.app.commands.check.diagnose_job", interrupted)
+    assert main(["check", "cell.toml"]) == exit_codes.INTERRUPTED == 130
     assert capsys.readouterr() == ("", "equipoise: interrupted\n")
 
 
@@ -74,7 +74,9 @@ def test_a_pipe_that_nobody_reads_is_not_taken_for_a_balance_that_does_not_hold(
 
 def test_handlers_of_signals_stay_the_callers(monkeypatch):
     inside = []
-    monkeypatch.setattr("equipoise.app.commands.app._commands", lambda: lambda *_, **__: inside.append(handler()))
+    monkeypatch.setattr(
+        "equipoise.app.commands.command_line._parser", lambda: lambda *_, **__: inside.append(handler())
+    )
 
     def handler():
         return signal.getsignal(signal.SIGTERM)
@@ -91,4 +93,4 @@ def test_handlers_of_signals_stay_the_callers(monkeypatch):
     main(["--version"])
     assert handler() is signal.SIG_IGN
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    assert inside == [endings._end, signal.SIG_DFL, signal.SIG_DFL, signal.SIG_IGN]
+    assert inside == [exit_codes._terminate, signal.SIG_DFL, signal.SIG_DFL, signal.SIG_IGN]
