@@ -1,7 +1,8 @@
-"""App: job files, tables in files, tuning, reports and the command line.
+"""Application: job files, tables in files, hyperparameter search, reports, and the command line above them.
 
-In: what users type and the files they name. Out: model files, tables, reports and sentences on the screen. Its folders
-are `job`, `tables`, `tuning`, `report` and, above them, `commands`.
+In: the words of a command line and the files that they name. Out: model files, tables, reports, and what commands
+print. The rooms inside are `job`, `tables`, `tuning` and `report`; `commands` stands above them and is imported by its
+own name, `equipoise.app.commands`.
 
 Calls: every room; only `commands` calls `rivals`.
 """
