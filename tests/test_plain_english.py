@@ -29,7 +29,10 @@ WORDS = """
     require rescale reserve reset resolve restore restrict resume retain return reverse rewrite round run sample save
     scale scan score search select send separate serialise serve set share shift show shrink shuffle simulate sketch
     skip slice smooth solve sort split stack standardise standardize start state step stop store stream strip
-    zero
+    substitute subtract suggest sum summarise summarize support suppress switch synchronise tabulate take tell
+    terminate test tie time track train transform translate transpose traverse treat trim truncate try tune turn typeset
+    undo update upgrade use validate verify visit wait walk warm warn watch weigh weight whiten widen work wrap write
+    yield zero
 """
 VERBS = frozenset(WORDS.split())
 # Not nouns: what they stand for has a name of its own.
