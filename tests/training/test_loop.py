@@ -172,7 +172,7 @@ def test_the_last_phase_moves_spreads_and_variances_but_no_mean():
     list(run._phase_epochs())
     network = model.network
     for i, (old, new) in enumerate(
-        zip(network._layers(before["network.posterior.loc"]), network._layers(network.posterior.loc), strict=True)
+        zip(network.layers(before["network.posterior.loc"]), network.layers(network.posterior.loc), strict=True)
     ):
         last = i == len(network.sizes) - 2
         for a, b in zip(old, new, strict=True):
@@ -198,11 +198,11 @@ def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
     q, n_y, v = model.network.posterior, 2, torch.tensor([0.3, 0.1])
     model.network.set_variance_head(v)
     with torch.no_grad():
-        W, bias = model.network._layers(q.log_std)[0]
+        W, bias = model.network.layers(q.log_std)[0]
         W[:, :n_y], bias[:n_y], W[:, n_y:], bias[n_y:] = math.log(0.7), math.log(0.4), -30.0, -30.0
     run = _Run(model, rows, None, TrainingPlan(validation_draws=4000), seed=0)
     run.progress.phase = "elbo"
-    W, bias = (part[..., :n_y].double() for part in model.network._layers(q.loc.detach())[0])
+    W, bias = (part[..., :n_y].double() for part in model.network.layers(q.loc.detach())[0])
     x = rows.x.double()
     predicted = torch.distributions.Normal(x @ W + bias, (v.double() + 0.49 * x**2 + 0.16).sqrt())
     expected = -predicted.log_prob(rows.y).sum(1).mean()

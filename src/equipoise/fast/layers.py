@@ -1,7 +1,6 @@
 """Forward and backward passes of a mean-field network, all layers in one compiled call (V2).
 
-The twin of `equipoise.network.propagation`, which computes the same by torch operators. Arrays are flat. An array
-over units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over
+The twin of `equipoise.network.BayesianMLP`, which computes the same by torch operators. Arrays are flat. An array over units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over
 weights holds one layer after the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as
 everywhere in the library. `sizes` are the widths of all layers, inputs first, int64.
 """
@@ -24,7 +23,7 @@ _BLOCK = 32  # rows whose sum is computed in the network's precision, before it 
 def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes, ratios):
     """Compute the units of all layers for one draw of the weights per row, by local reparameterisation (V2).
 
-    The twin of `equipoise.network.propagation.propagate_draws`.
+    The twin of `equipoise.network.BayesianMLP.forward`.
 
     Args:
         sizes: Widths of the layers, inputs first.
@@ -169,7 +168,7 @@ def _sum_rows(values, out):
 def forward_means(sizes, activation, loc, x, units, slopes):
     """Compute the units of all layers at the means of all weights.
 
-    The twin of `equipoise.network.propagation.propagate_means`; arguments are those of `forward`.
+    The twin of `equipoise.network.BayesianMLP.at_means`; arguments are those of `forward`.
     """
     n = units.size // sizes[1:].sum()
     h, weight, start = x, 0, 0

@@ -1,6 +1,6 @@
 """The gradient of the training objective in one compiled call, the optimizer's update excepted (E1, E2).
 
-The twin of `equipoise.training.gradient.backward`, which computes the same gradient by torch operators.
+The twin of autograd over `equipoise.network.ConstrainedBNN.negative_elbo`.
 """
 
 import numpy as np

@@ -6,9 +6,8 @@ posterior. Sensor variances `w` are treated in the same way; offsets `δ` of bal
 
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -120,31 +119,6 @@ class LogNormalVariance(nn.Module):
         """Draw variances for each of `n` rows of a batch, shape `(n, k)`, with antithetic noise."""
         return self.at(self.loc + self.std * _antithetic_like(self.loc, n, generator))
 
-    @torch.no_grad()
-    def draw_and_pull(
-        self, n: int, generator: torch.Generator | None = None
-    ) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, float], None]]:
-        """Draw variances as `draw_rows` does, without a graph, with the function that computes gradients.
-
-        Args:
-            n: Number of rows.
-            generator: Source of random numbers.
-        Returns:
-            The draws, shape `(n, k)`, and a function of the loss's gradient with respect to them and of the weight of
-            the KL divergence (K2) in the loss. It stores the gradients of the parameters in their `.grad`.
-        """
-        noise = _antithetic_like(self.loc, n, generator)
-        derivative = torch.addcmul(self.loc, self.std, noise).exp_()  # dr / dρ = exp(ρ)
-        return torch.where(self.learned, derivative + self.floor, self.fixed), partial(self._pull, noise, derivative)
-
-    @torch.no_grad()
-    def _pull(self, noise: Tensor, derivative: Tensor, grad_var: Tensor, kl_weight: float) -> None:
-        grad_rho, std = grad_var * derivative, self.std
-        z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
-        grad_loc = grad_rho.sum(0).add_(z / self.prior_std, alpha=kl_weight)
-        grad_log_std = torch.linalg.vecdot(grad_rho, noise, dim=0).mul_(std).add_(ratio.square() - 1.0, alpha=kl_weight)
-        self.loc.grad, self.log_std.grad = (torch.where(self.learned, grad, 0.0) for grad in (grad_loc, grad_log_std))
-
     def median(self) -> Float[Tensor, " k"]:
         """Compute the posterior medians of the variances, `exp(E[ρ])` plus the floor."""
         return self.at(self.loc)
@@ -205,23 +179,6 @@ class GaussianOffset(nn.Module):
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n m"]:
         """Draw offsets for each of `n` rows of a batch, shape `(n, m)`, with antithetic noise."""
         return self.at(_antithetic_like(self.loc, n, generator))
-
-    @torch.no_grad()
-    def draw_and_pull(
-        self, n: int, generator: torch.Generator | None = None
-    ) -> tuple[Float[Tensor, "n m"], Callable[[Tensor, float], None]]:
-        """Draw offsets as `draw_rows` does, without a graph, with the function that computes gradients.
-
-        Arguments and results are those of `LogNormalVariance.draw_and_pull`; the KL divergence is (K3).
-        """
-        noise = _antithetic_like(self.loc, n, generator)
-        return self.at(noise), partial(self._pull, noise)
-
-    @torch.no_grad()
-    def _pull(self, noise: Tensor, grad_offset: Tensor, kl_weight: float) -> None:
-        grad_loc = grad_offset.sum(0) + self.loc * kl_weight
-        grad_log_std = (grad_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
-        self.loc.grad, self.log_std.grad = (torch.where(self.learned, grad, 0.0) for grad in (grad_loc, grad_log_std))
 
     def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
         """Compute the offsets `loc + std · noise`, shape `(..., m)`; 0 where none is learned."""

@@ -174,7 +174,7 @@ class Mixture:
             return self._kept_arranged[key]
         draws, starts = self._draws(block), range(0, n, at_once)
         parts = [draws_between(draws, start, min(start + at_once, n)) for start in starts]
-        arranged = [ArrangedDraws.of(part, self.model.network) for part in parts]
+        arranged = [ArrangedDraws.of(part) for part in parts]
         if block in self._kept_draws:
             self._kept_arranged[key] = arranged
         return arranged

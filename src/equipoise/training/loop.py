@@ -237,10 +237,9 @@ class _Run:
 
     def _backward_rmse(self, batch: Rows) -> Tensor:
         """Compute `mean_rmse` of the batch over all processes, and set the gradient of the posterior's means."""
-        mean, pull = self.model.network.propagate_means(batch.x)
-        mean = mean.requires_grad_()
-        loss = mean_rmse(mean, batch.y, self.group)
-        self.model.network.posterior.loc.grad = pull(*torch.autograd.grad(loss, mean))
+        loc = self.model.network.posterior.loc
+        loss = mean_rmse(self.model.network.at_means(batch.x).mean, batch.y, self.group)
+        (loc.grad,) = torch.autograd.grad(loss, [loc])
         return self.group.sum_gradients(self._trained, loss.detach() / self.group.size)
 
     def _backward_elbo(self, batch: Rows, fraction: float, generator: BatchGenerator) -> Tensor:

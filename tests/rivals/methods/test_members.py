@@ -57,7 +57,7 @@ def test_dropout_as_a_weight_vector_is_dropout_of_hidden_units():
     for d in range(4):  # masks read off the weights: a row of the next matrix is 0 or 1 / (1 − p) of what it was
         keep = [
             (W_drawn[d, :, 0] / W[:, 0]).round(decimals=4)
-            for (W_drawn, _), (W, _) in zip(net._layers(drawn)[1:], net._layers(weights)[1:], strict=True)
+            for (W_drawn, _), (W, _) in zip(net.layers(drawn)[1:], net.layers(weights)[1:], strict=True)
         ]
         assert set(torch.cat(keep).tolist()) <= {0.0, np.float32(1.6667).item()}
         mean, _ = naive(net, weights, x[0], [part * 0.6 / 0.6 for part in keep])
