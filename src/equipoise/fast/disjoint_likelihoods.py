@@ -1,7 +1,7 @@
 """Joint (L2) and marginal (L1) log likelihood of a batch with all gradients, where no two balances share an output.
 
-The twin of `ConditionedGaussian.log_prob` and of `equipoise.network.marginal`. The joint density and its gradients, with
-`d = v + w`, `g = v / d`, `e = y − μ`, `h = e / d`, `Q = B diag(g w) Bᵀ + R` and `S = B diag(v) Bᵀ + R`::
+The twin of `ConditionedGaussian.log_prob` and of `equipoise.network.marginal`. The joint density and its gradients,
+with `d = v + w`, `g = v / d`, `e = y − μ`, `h = e / d`, `Q = B diag(g w) Bᵀ + R` and `S = B diag(v) Bᵀ + R`::
 
     a = Q⁻¹ (t − B(μ + g e)),  c = S⁻¹ (t − B μ)
     log p = −½ (h·e + a·Q a − c·S c + Σ log d + log det Q − log det S + n_y log 2π)           (L2)

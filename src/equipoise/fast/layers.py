@@ -1,8 +1,9 @@
 """Forward and backward passes of a mean-field network, all layers in one compiled call (V2).
 
-The twin of `equipoise.network.BayesianMLP`, which computes the same by torch operators. Arrays are flat. An array over units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over
-weights holds one layer after the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as
-everywhere in the library. `sizes` are the widths of all layers, inputs first, int64.
+The twin of `equipoise.network.BayesianMLP`, which computes the same by torch operators. Arrays are flat. An array over
+units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over weights
+holds one layer after the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as everywhere in
+the library. `sizes` are the widths of all layers, inputs first, int64.
 """
 
 import math
