@@ -129,10 +129,11 @@ class BayesianMLP(nn.Module):
 
     def at_means(self, x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """Evaluate the network at the posterior means of the weights; one Gaussian per row."""
-        loc = self.posterior.loc
-        if self._has_twin(x):
-            return self.heads(CompiledMeans.apply(loc, x, self.sizes, self.activation))
-        return self.heads(self._units(x, self._affine(loc)))
+        return self.heads(self._units_at_means(x))
+
+    def mean_at_means(self, x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_y"]:
+        """Evaluate only the mean head at the posterior means of the weights."""
+        return self._units_at_means(x)[:, : self.n_outputs]
 
     def features(self, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
         """Evaluate the units of the last hidden layer at one weight vector; the inputs where there is none."""
@@ -188,6 +189,12 @@ class BayesianMLP(nn.Module):
                 h = ACTIVATIONS[self.activation](h)
                 h = h if masks is None else h * masks[i]
         return h
+
+    def _units_at_means(self, x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_out"]:
+        loc = self.posterior.loc
+        if self._has_twin(x):
+            return CompiledMeans.apply(loc, x, self.sizes, self.activation)
+        return self._units(x, self._affine(loc))
 
     def _affine(self, weights: Float[Tensor, "... P"]) -> Callable[[int, Tensor], Tensor]:
         """Return the function that computes the pre-activations of a layer for given weights."""

@@ -238,7 +238,7 @@ class _Run:
     def _backward_rmse(self, batch: Rows) -> Tensor:
         """Compute `mean_rmse` of the batch over all processes, and set the gradient of the posterior's means."""
         loc = self.model.network.posterior.loc
-        loss = mean_rmse(self.model.network.at_means(batch.x).mean, batch.y, self.group)
+        loss = mean_rmse(self.model.network.mean_at_means(batch.x), batch.y, self.group)
         (loc.grad,) = torch.autograd.grad(loss, [loc])
         return self.group.sum_gradients(self._trained, loss.detach() / self.group.size)
 
@@ -278,7 +278,7 @@ class _Run:
         """Compute the error on held-out rows, or their predictive NLL per row, with the same noise in every epoch."""
         if self.progress.phase == "means":
             rows = rows.take(self.group.share_of(len(rows)))
-            means = [self.model.network.at_means(part.x).mean for part in rows.pieces()]
+            means = [self.model.network.mean_at_means(part.x) for part in rows.pieces()]
             return float(mean_rmse(torch.cat(means), rows.y, self.group))
         generator, total = self._generator(len(PHASES)), torch.zeros(1, dtype=torch.float64)
         for start in range(0, len(rows), 8192):

@@ -50,7 +50,7 @@ class Objective:
         network = self.model.network
         if is_compiled(network.posterior.loc, network.sizes, network.activation):
             loc = network.posterior.loc
-            network.at_means(loc.detach().new_zeros(1, network.sizes[0])).mean.sum().backward()
+            network.mean_at_means(loc.detach().new_zeros(1, network.sizes[0])).sum().backward()
             loc.grad = None
             if self._compiled is not None:
                 self._compiled.compile()
