@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from equipoise.data.rows import Rows
 from equipoise.gaussian.conditioning import condition
 from equipoise.gaussian.distributions import DiagonalGaussian
+from equipoise.network.layers import layer_views
 from equipoise.network.likelihood import joint
 from equipoise.network.model import ConstrainedBNN
 

@@ -8,7 +8,6 @@ from equipoise.rivals.methods.members import (
     Dropout,
     Members,
     dropout_masks,
-    evaluate_members,
     member_rmse,
     spread_mask,
     starting_weights,
@@ -41,7 +40,7 @@ def naive(net, weights, x, keep=None):
 def test_members_in_one_pass_are_members_one_by_one():
     net = network()
     weights, x = starting_weights(net, [1, 2, 3]), torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(1))
-    said = evaluate_members(net, weights, x)
+    said = net.at(weights, x)
     for member in range(3):
         for row in range(4):
             mean, var = naive(net, weights[member], x[member, row])
