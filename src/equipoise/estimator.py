@@ -444,12 +444,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Set the tables of learned tolerances and sensors, in the user's units."""
         model, standardizer, seed = self.model_, self.standardizer_, derived_seed(self.seed_, 6)
         self._sensors_per_row = data.sensor_std_per_row is not None
-        sensor_var = trust.sensor_var(model, rows, seed).cpu().numpy()
+        sensor_var = trust.mean_sensor_var_over_rows(model, rows, seed).cpu().numpy()
         self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
         evidence, residuals = [], []
-        residual_var = trust.residual_var(model, rows, seed).cpu().numpy()
+        residual_var = trust.balance_residual_var(model, rows, seed).cpu().numpy()
         if self.constraint_ is not None:
-            evidence = trust.lessons(model, rows, seed)
+            evidence = trust.tolerance_evidence(model, rows, seed)
             residuals = trust.residuals(self.constraint_, data.X, data.Y, data.relative_rounding)
         self.tolerances_ = trust.tolerance_table(
             model, standardizer, evidence, residuals, data.obeyed, sensor_var, residual_var

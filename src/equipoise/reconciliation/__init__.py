@@ -11,7 +11,7 @@ of any length.
 - Adjustment by a model: `assimilation` conditions draws on readings, `updated_prediction` is the prediction after that,
   `contributions` shares the change among readings and balances, `model_reconciliation` has the result.
 - Gross errors: `significance` (critical values), `gross_errors` (global, nodal, measurement and likelihood ratio test),
-  `alarms` (their results), `serial_elimination`.
+  `gross_error_results`, `serial_elimination`.
 - Over a table: `totals`, `error_sizes` (sizes of biases and leaks), `trends` (over time), `logbook`.
 
 Calls: `prediction`, `network`, `data`, `gaussian`, `balances`.

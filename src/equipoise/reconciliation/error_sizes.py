@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-from equipoise.reconciliation.alarms import GrossErrorTest
+from equipoise.reconciliation.gross_error_results import GrossErrorTest
 
 Array = NDArray[np.float64]
 

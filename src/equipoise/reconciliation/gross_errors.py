@@ -19,7 +19,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.alarms import BALANCE, EQUAL_WITHIN, SENSOR, Candidate, GrossErrorTest, worst_candidates
+from equipoise.reconciliation.gross_error_results import (
+    BALANCE,
+    EQUAL_WITHIN,
+    SENSOR,
+    Candidate,
+    GrossErrorTest,
+    worst_candidates,
+)
 from equipoise.reconciliation.significance import critical_value
 from equipoise.reconciliation.solution import Piece, Solution
 

@@ -17,9 +17,9 @@ from equipoise.balances import column_unit
 from equipoise.data import frames
 from equipoise.prediction import Predictive
 from equipoise.reconciliation import trends
-from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.classical_reconciliation import BeforeAfter
 from equipoise.reconciliation.contributions import Contributions, gains
+from equipoise.reconciliation.gross_error_results import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.gross_errors import ResidualBlock, Settings, count_distinct, gross_error_test
 from equipoise.reconciliation.logbook import Logbook, logbook_with_model
 from equipoise.reconciliation.measurements import ReconciliationError
