@@ -326,6 +326,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             X: Inputs, then known columns, as of `predict`.
             y: Measured outputs, shape `(n, n_y)` or `(n,)`; NaN entries are left out.
             sample_weight: Weights of the rows, shape `(n,)`; equal ones by default.
+        Returns: R², at most 1.
         Raises: NotFittedError; InputError or InputRangeError, if X cannot be used or no output is measured in two rows.
         """
         mean = np.asarray(self.predict(X), dtype=float).reshape(-1, len(self.output_names_))

@@ -109,6 +109,8 @@ def balance_residual_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Flo
         model: The fitted model.
         rows: Rows to average over; if there are more than `MOST_ROWS`, evenly spaced ones.
         seed: Seed of the weight draws.
+    Returns:
+        Variances in units of the balances' squared scales `c_k²`, shape `(m,)`.
     """
     layer = model.conditioning
     if layer is None:
@@ -139,6 +141,8 @@ def mean_sensor_var_over_rows(model: ConstrainedBNN, rows: AnyRows, seed: int) -
         model: The fitted model.
         rows: Rows to average over: all for variances known per row, else at most `MOST_ROWS`, evenly spaced.
         seed: Seed of the weight draws.
+    Returns:
+        Mean variances `w`, shape `(n_y,)`; 0 without sensors.
     """
     if (known := mean_sensor_var(rows)) is not None:
         return known
