@@ -1,9 +1,9 @@
 """Preparation of a fit: which balances the data obey to rounding, which tolerances and sensors are learned.
 
-"To rounding" means here within the rounding of floating-point arithmetic, `ROUNDINGS` machine epsilons of the terms. The
-diagnosis before training uses the same limit, but its verdict `HOLDS_TO_ROUNDING` (`diagnosis/balance_diagnosis.py`) also
-accepts residuals that are explained by numbers rounded in the table, such as to one decimal. Such a balance is not exact
-here: its tolerance is learned.
+"To rounding" means here within the rounding of floating-point arithmetic, `ROUNDINGS` machine epsilons of the terms.
+The diagnosis before training uses the same limit, but its verdict `HOLDS_TO_ROUNDING`, in
+`diagnosis/balance_diagnosis.py`, also accepts residuals that are explained by numbers rounded in the table, such as to
+one decimal. Such a balance is not exact here: its tolerance is learned.
 """
 
 from collections.abc import Iterator, Mapping
