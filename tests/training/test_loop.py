@@ -16,7 +16,7 @@ from equipoise.training import loop
 from equipoise.training.checkpoint import TrainingError
 from equipoise.training.loop import mean_rmse, train
 from equipoise.training.plan import TrainingPlan
-from equipoise.training.starting_variances import residual_var
+from equipoise.training.starting_variances import output_residual_var
 
 pytestmark = pytest.mark.usefixtures("long_training")
 SHORT = TrainingPlan(max_epochs=24, mean_epochs=8, batch_size=16)
@@ -258,7 +258,7 @@ def test_tolerances_learn_at_their_own_rate():
 def test_unmeasured_outputs_do_not_enter_the_errors():
     y = torch.tensor([[1.0, math.nan], [3.0, 4.0]])
     mean = torch.tensor([[0.0, 100.0], [1.0, 1.0]])
-    assert residual_var(mean, y).tolist() == [2.5, 9.0]
+    assert output_residual_var(mean, y).tolist() == [2.5, 9.0]
     assert float(mean_rmse(mean, y)) == pytest.approx((math.sqrt(2.5) + 3.0) / 2)
 
 

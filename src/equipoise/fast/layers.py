@@ -169,7 +169,15 @@ def _sum_rows(values, out):
 def forward_means(sizes, activation, loc, x, units, slopes):
     """Compute the units of all layers at the means of all weights.
 
-    The twin of `equipoise.network.BayesianMLP.at_means`; arguments are those of `forward`.
+    The twin of `equipoise.network.BayesianMLP.at_means`.
+
+    Args:
+        sizes: Widths of the layers, inputs first.
+        activation: A value of `ACTIVATIONS`.
+        loc: Means of the posterior, over weights.
+        x: Inputs, `(n, n_x)`, flat.
+        units: Filled with the units after their activation, over units.
+        slopes: Filled with the derivatives of the activations, over units but for the last layer.
     """
     n = units.size // sizes[1:].sum()
     h, weight, start = x, 0, 0
@@ -197,7 +205,11 @@ def _add_bias(a, bias):
 def backward_means(sizes, loc, x, units, slopes, grad, grad_loc):
     """Compute the gradient with respect to `loc` from the gradient with respect to the last layer of `forward_means`.
 
-    Arguments are those of `backward`.
+    Args:
+        sizes, loc, x: As in `forward_means`.
+        units, slopes: As filled by `forward_means`.
+        grad: Gradient with respect to the units of the last layer, `(n, n_out)`, flat.
+        grad_loc: Filled, over weights.
     """
     n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
     for layer in range(sizes.size - 2, -1, -1):

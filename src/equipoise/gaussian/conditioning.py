@@ -220,6 +220,8 @@ class ConditioningLayer(nn.Module):
             target: `t`, each balance divided by its scale, shape `(..., m)`.
             tol_var: Relative tolerance variances, shape `(..., m)`.
             rounding: As in `condition`, each balance divided by its scale.
+        Returns:
+            The distribution after conditioning, event shape `(n_y,)`.
         """
         return condition(gaussian, self.operator(_work_dtype(gaussian.mean)), target, tol_var, rounding=rounding)
 

@@ -119,6 +119,9 @@ class BalanceOperator:
         Args:
             var: `v`, shape `(..., n_y)`.
             tol_var: `r`, shape `(..., m)`.
+        Returns:
+            The factor, with which systems in `S` are solved: diagonal where no two balances share an output, else
+            block by block.
         """
         if not self.coupled:
             return DiagonalFactor(self, var, tol_var)

@@ -116,7 +116,14 @@ class LogNormalVariance(nn.Module):
         return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
-        """Draw variances for each of `n` rows of a batch, shape `(n, k)`, with antithetic noise."""
+        """Draw variances for each row of a batch, with antithetic noise, differentiable with respect to the parameters.
+
+        Args:
+            n: Number of rows.
+            generator: Source of random numbers; torch's default by default.
+        Returns:
+            Variances, shape `(n, k)`; fixed ones are the same in all rows.
+        """
         return self.at(self.loc + self.std * _antithetic_like(self.loc, n, generator))
 
     def median(self) -> Float[Tensor, " k"]:
@@ -177,7 +184,14 @@ class GaussianOffset(nn.Module):
         return self.at(_noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n m"]:
-        """Draw offsets for each of `n` rows of a batch, shape `(n, m)`, with antithetic noise."""
+        """Draw offsets for each row of a batch, with antithetic noise, differentiable with respect to the parameters.
+
+        Args:
+            n: Number of rows.
+            generator: Source of random numbers; torch's default by default.
+        Returns:
+            Offsets in units of `c_k`, shape `(n, m)`; 0 where none is learned.
+        """
         return self.at(_antithetic_like(self.loc, n, generator))
 
     def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
@@ -205,9 +219,11 @@ def tolerance_posterior(
     Args:
         tolerance: `None` (learned, default prior), `0` (exact), a standard deviation in the balance's own unit, a
             `TolerancePrior`, or a mapping from balance names to these (unnamed balances are learned).
-        names: Names of the balances.
-        row_scale: `c_k`, shape `(m,)` (Z2).
+        names: Names of the m balances.
+        row_scale: Scales `c_k` in the balances' own units, shape `(m,)` (Z2).
         floor: Smallest relative variance of a learned tolerance, shape `(m,)` or a number.
+    Returns:
+        The posterior of m relative variances, which starts at the prior; given tolerances are fixed in it.
     Raises:
         InputError: If a tolerance is negative or not a number, or a name is not that of a balance.
 
@@ -260,6 +276,11 @@ def _normalise(entry, name: str) -> TolerancePrior | float:
 
 def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
     """Compute mean and standard deviation of the log-normal variable `exp(ρ)`, `ρ ~ N(mu, std²)` (K4).
+
+    Args:
+        mu, std: Mean and standard deviation of `ρ`.
+    Returns:
+        Mean and standard deviation of `exp(ρ)`.
 
     Example:
         >>> mean, std = log_normal_moments(0.0, 1.0)

@@ -136,11 +136,16 @@ class BayesianMLP(nn.Module):
         return self._units_at_means(x)[:, : self.n_outputs]
 
     def features(self, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
-        """Evaluate the units of the last hidden layer at one weight vector; the inputs where there is none."""
+        """Evaluate the units of the last hidden layer at one weight vector.
+
+        Args:
+            weights: The flat weight vector.
+            x: Standardized inputs, which are returned where the network has no hidden layer.
+        """
         return self._units(x, self._affine(weights), n_layers=len(self.sizes) - 2)
 
     def heads(self, units: Float[Tensor, "... n_out"]) -> NetworkGaussian:
-        """Turn the last layer's units into means, variances (V3) and, with a sensor head, sensor factors (V4)."""
+        """Compute means, variances (V3) and, with a sensor head, sensor factors (V4) from the last layer's units."""
         mean, raw, *rest = units.split(self.n_outputs, dim=-1)
         factor = _bounded(rest[0], LOG_FACTOR_BOUND).exp() if rest else None  # V4
         return NetworkGaussian(mean, _bounded(raw, LOG_VAR_BOUND).exp(), factor)  # V3

@@ -313,7 +313,7 @@ class _Run:
             progress.since_best += 1
 
     def _warming_up(self) -> bool:
-        """Return whether the KL's weight is still below 1: such epochs are neither kept nor counted for `patience`."""
+        """Return whether `kl_weight` is still below 1: such epochs are neither kept nor counted for `patience`."""
         progress = self.progress
         return progress.phase == "elbo" and progress.epoch <= self.plan.kl_warmup * self.plan.epochs_of("elbo")
 
