@@ -1,3 +1,4 @@
+from . import testing as testing
 from .app import report as report, tables as tables, tuning as tuning
 from .app.job import Job as Job, JobError as JobError, Plant as Plant
 from .app.tables import TableError as TableError
@@ -18,6 +19,7 @@ from .gaussian import (
     TolerancePrior as TolerancePrior,
     condition as condition,
 )
+from .network import Likelihood as Likelihood
 from .prediction import Ledger as Ledger, Predictive as Predictive, metrics as metrics
 from .reconciliation import (
     ModelReconciliation as ModelReconciliation,

@@ -44,15 +44,22 @@ from equipoise.errors import (
     check_fraction,
     check_positive,
 )
-from equipoise.network import ACTIVATIONS, BayesianMLP, ConstrainedBNN, derived_seed, joint, marginal
+from equipoise.network import (
+    ACTIVATIONS,
+    BayesianMLP,
+    ConstrainedBNN,
+    Likelihood,
+    as_likelihood,
+    derived_seed,
+    marginal,
+)
 from equipoise.prediction import Predictive, trust
 from equipoise.reconciliation import ModelReconciliation, reconcile_with_model
 from equipoise.training import History, TrainingPlan, train
 
-__all__ = ["LIKELIHOODS", "ConstrainedBNNRegressor", "InputRangeError"]
+__all__ = ["ConstrainedBNNRegressor", "InputRangeError"]
 
 Array = NDArray[np.float64]
-LIKELIHOODS = {"joint": joint, "marginal": marginal}
 
 
 class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -60,7 +67,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Args:
         constraint: `LinearConstraint` between the columns of X and Y, or None for a plain Bayesian network.
-        likelihood: "joint" (L2) or "marginal", the paper's (L1).
+        likelihood: "joint" (L2), "marginal", the paper's (L1), or a `Likelihood` of your own.
         sensor_std: Standard deviations of the sensors behind Y. "learn" (default) learns one per output that enters a
             balance, and how it depends on the inputs; None means noise-free sensors, so that all noise is the
             network's; a mapping from output names to numbers or "learn" (unnamed outputs are learned); or an array
@@ -114,7 +121,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self,
         constraint: LinearConstraint | None = None,
         *,
-        likelihood: str = "joint",
+        likelihood: str | Likelihood = "joint",
         sensor_std: Any = "learn",
         tolerance: Any = None,
         offset: bool = False,
@@ -185,7 +192,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         obeyed = obeyed_to_rounding(self.constraint_, X, Y, precision)
         data = TrainingData(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
         self.model_ = self._build(data)
-        if self.model_.conditioning is not None and self.likelihood == "joint":
+        if self.model_.conditioning is not None and as_likelihood(self.likelihood).is_joint:
             data.check_exact(self.model_.conditioning.tolerance)
         if self._streams(X, Y):
             training = data.streamed(train_rows, self._device)
@@ -414,10 +421,11 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             generator=torch.Generator().manual_seed(derived_seed(self.seed_, 5)),
         )
         if self.constraint_ is None:
-            return ConstrainedBNN(network, None, marginal, sensor).to(self._device)
+            own = as_likelihood(self.likelihood)
+            likelihood = marginal if own.twin else own  # without balances, outputs are independent
+            return ConstrainedBNN(network, None, likelihood, sensor).to(self._device)
         layer = data.conditioning(self._tolerance(data.obeyed), bool(self.offset))
-        likelihood = LIKELIHOODS[self.likelihood]
-        return ConstrainedBNN(network, layer, likelihood, sensor, data.rounding()).to(self._device)
+        return ConstrainedBNN(network, layer, as_likelihood(self.likelihood), sensor, data.rounding()).to(self._device)
 
     def _train(
         self, rows: AnyRows, validation: Rows | None, callback: Callable[[dict], object] | None = None
@@ -439,7 +447,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _sensor_std(self, Y: Table, obeyed: NDArray[np.bool_]) -> Array | None:
         names, c = self.output_names_, self.constraint_
-        return resolve_sensor_std(self.sensor_std, names, len(Y), c, self.likelihood, obeyed)
+        has_noise = as_likelihood(self.likelihood).has_sensor_noise
+        return resolve_sensor_std(self.sensor_std, names, len(Y), c, has_noise, obeyed)
 
     def _summarise(self, data: TrainingData, rows: AnyRows) -> None:
         """Set the tables of learned tolerances and sensors, in the user's units."""
@@ -475,7 +484,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
                 "Build one with LinearConstraint.from_equations(...)."
             )
-        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        as_likelihood(self.likelihood)
         check_choice("activation", self.activation, ACTIVATIONS)
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
             raise InputError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")

@@ -67,7 +67,7 @@ def test_a_balance_to_be_learned_that_is_obeyed_is_exact_and_others_are_as_said(
 
 
 def sensors(said, likelihood="joint", constraint=BALANCES, obeyed=(True, False)):
-    return resolve_sensor_std(said, OUTPUTS, 30, constraint, likelihood, np.array(obeyed, dtype=bool))
+    return resolve_sensor_std(said, OUTPUTS, 30, constraint, likelihood == "joint", np.array(obeyed, dtype=bool))
 
 
 def test_sensors_are_learned_where_balances_tell_of_them_and_none_is_obeyed_to_rounding():

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 def describe_configuration(model: ConstrainedBNNRegressor) -> Configuration:
     """Describe the parameters of an estimator, without its balances and without what is not kept in a file."""
+    from equipoise.network import as_likelihood
+
     is_seeded = isinstance(model.random_state, numbers.Integral)
     parameters: dict[str, Any] = {name: getattr(model, name) for name in Configuration.model_fields}
     parameters |= {
         "sensor_std": _describe_setting(model.sensor_std),
         "tolerance": _describe_setting(model.tolerance),
+        "likelihood": as_likelihood(model.likelihood).name,
         "offset": bool(model.offset),
         "hidden": tuple(map(int, model.hidden)),
         "training": None if model.training is None else asdict(model.training),

@@ -126,7 +126,8 @@ class Network(_Part):
         activation: Activation function of the hidden layers.
         sensor_head: Whether the network has outputs for how sensor noise depends on x (V4).
         prior_std: Prior standard deviation of each weight.
-        likelihood: "joint" (L2) or "marginal" (L1).
+        likelihood: Name of the likelihood: "joint" (L2), "marginal" (L1) or that of a class given to `load`.
+        likelihood_settings: Arguments with which that class makes it again.
         tolerances: Of each balance, whether its tolerance is learned, fixed above 0, or exactly 0.
         offsets: Of each balance, whether it has a learned offset.
         sensors: Of each output, whether its sensor variance is learned, given, or 0; None if all sensors are
@@ -139,7 +140,8 @@ class Network(_Part):
     activation: str
     sensor_head: bool
     prior_std: float
-    likelihood: Literal["joint", "marginal"]
+    likelihood: str
+    likelihood_settings: dict[str, Any] = {}
     tolerances: tuple[Literal["learned", "fixed", "exact"], ...]
     offsets: tuple[bool, ...]
     sensors: tuple[Literal["learned", "given", "none"], ...] | None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -37,7 +37,7 @@ from equipoise.artifact.header import (
     parse_description,
     read_header,
 )
-from equipoise.artifact.network_description import describe_network, rebuild_network
+from equipoise.artifact.network_description import describe_network, likelihood_of, rebuild_network
 from equipoise.balances import column_unit
 
 if TYPE_CHECKING:
@@ -98,12 +98,14 @@ def save(
     write(path, lambda file: file.write(_replace_checksum(raw, NO_CHECKSUM, checksum)))
 
 
-def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor:
+def load(path: str | os.PathLike, device: Any = None, implementations: Sequence[type] = ()) -> ConstrainedBNNRegressor:
     """Read a fitted model from a file; with the same software on the same machine it predicts the same bits.
 
     Args:
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
+        implementations: Classes of your own that the model was fitted with, such as a `Likelihood`. A file names its
+            implementations; it never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
     """
@@ -111,7 +113,8 @@ def load(path: str | os.PathLike, device: Any = None) -> ConstrainedBNNRegressor
 
     content, raw = read_checked(path)
     try:
-        model = _rebuild_model(parse_description(content, path), safetensors.torch.load(raw))
+        description = parse_description(content, path)
+        model = _rebuild_model(description, safetensors.torch.load(raw), implementations)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{path}' must hold the model that its header describes, but got {error!r}.") from error
     model.device = device
@@ -284,12 +287,17 @@ def _records(table: pd.DataFrame) -> tuple[dict[str, Any], ...]:
 # ---------------------------------------------------------------------- to a model
 
 
-def _rebuild_model(description: Description, tensors: dict[str, Tensor]) -> ConstrainedBNNRegressor:
+def _rebuild_model(
+    description: Description, tensors: dict[str, Tensor], implementations: Sequence[type]
+) -> ConstrainedBNNRegressor:
     """Build the fitted estimator that a header describes, with its tensors."""
     from equipoise.data import Standardizer
     from equipoise.estimator import ConstrainedBNNRegressor
+    from equipoise.network import LIKELIHOODS
 
-    parameters = parse_configuration(description.configuration)
+    parameters, network = parse_configuration(description.configuration), description.network
+    if parameters["likelihood"] not in LIKELIHOODS:
+        parameters["likelihood"] = likelihood_of(network, implementations)
     model = ConstrainedBNNRegressor(_rebuild_constraint(description, tensors), **parameters)
     for name, value in _parse_attributes(description).items():
         setattr(model, name, value)
@@ -299,7 +307,8 @@ def _rebuild_model(description: Description, tensors: dict[str, Tensor]) -> Cons
     arrays = {name: values.numpy() for name, values in _with_prefix("standardizer.", tensors).items()}
     model.standardizer_ = Standardizer(**arrays, constraint=model.constraint_)
     model.held_out_ = tensors["held_out"].numpy()
-    model.model_ = rebuild_network(description.network, model.standardizer_, _with_prefix("model.", tensors))
+    state = _with_prefix("model.", tensors)
+    model.model_ = rebuild_network(network, model.standardizer_, state, implementations)
     return model
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from equipoise.artifact.header import Network
+from equipoise.artifact.header import ArtifactError, Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
     from equipoise.data import Standardizer
     from equipoise.gaussian import LogNormalVariance
-    from equipoise.network import ConstrainedBNN
+    from equipoise.network import ConstrainedBNN, Likelihood
 
 
 def describe_network(model: ConstrainedBNN) -> Network:
     """Describe a fitted network: what is needed beside its tensors to rebuild it."""
-    from equipoise.estimator import LIKELIHOODS
-
     network, layer, sensor = model.network, model.conditioning, model.sensor
     n_inputs, *hidden, n_units = network.sizes
     offset = None if layer is None else layer.offset
@@ -35,7 +33,8 @@ def describe_network(model: ConstrainedBNN) -> Network:
         "activation": network.activation,
         "sensor_head": n_units == 3 * network.n_outputs,
         "prior_std": network.posterior.prior_std,
-        "likelihood": next(name for name, function in LIKELIHOODS.items() if function is model.likelihood),
+        "likelihood": model.likelihood.name,
+        "likelihood_settings": model.likelihood.settings(),
         "tolerances": tolerances,
         "offsets": len(tolerances) * [False] if offset is None else offset.learned.tolist(),
         "sensors": None if sensor is None else _kinds(sensor, "given", "none"),
@@ -43,20 +42,22 @@ def describe_network(model: ConstrainedBNN) -> Network:
     return Network.model_validate(description)
 
 
-def rebuild_network(network: Network, standardizer: Standardizer, state: dict[str, Tensor]) -> ConstrainedBNN:
+def rebuild_network(
+    network: Network, standardizer: Standardizer, state: dict[str, Tensor], implementations: Sequence[type] = ()
+) -> ConstrainedBNN:
     """Build the network that a header describes and fill it with its tensors.
 
     Args:
         network: The description.
         standardizer: The standardizer of the fit; it has the balances.
         state: The tensors, by their names in the network's `state_dict`.
+        implementations: Classes of likelihoods that do not belong to this package.
     Returns: The network in evaluation mode, on the CPU.
     Raises: KeyError, RuntimeError or ValueError, if tensors and description do not agree.
     """
     import torch
 
     from equipoise.balances import LinearConstraint
-    from equipoise.estimator import LIKELIHOODS
     from equipoise.gaussian import ConditioningLayer
     from equipoise.network import BayesianMLP, ConstrainedBNN
 
@@ -78,9 +79,29 @@ def rebuild_network(network: Network, standardizer: Standardizer, state: dict[st
         _check_learned("balances", network.tolerances, state["conditioning.tolerance.learned"])
     if network.sensors is not None:
         _check_learned("sensors", network.sensors, state["sensor.learned"])
-    model = ConstrainedBNN(mlp, layer, LIKELIHOODS[network.likelihood], sensor, rounding)
+    likelihood = likelihood_of(network, implementations)
+    model = ConstrainedBNN(mlp, layer, likelihood, sensor, rounding)
     model.load_state_dict(state)
     return model.eval()
+
+
+def likelihood_of(network: Network, implementations: Sequence[type] = ()) -> Likelihood:
+    """Make the likelihood that a header names.
+
+    Args:
+        network: The description.
+        implementations: Classes of likelihoods that do not belong to this package.
+    Raises: ArtifactError, if no class has the name.
+    """
+    from equipoise.network import LIKELIHOODS
+
+    if network.likelihood in LIKELIHOODS:
+        return LIKELIHOODS[network.likelihood]
+    for implementation in implementations:
+        if getattr(implementation, "name", None) == network.likelihood:
+            return implementation(**network.likelihood_settings)
+    rule = f"The model's likelihood must be known, but got {network.likelihood!r}"
+    raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")
 
 
 def _kinds(variances: LogNormalVariance, positive: str, zero: str) -> tuple[str, ...]:

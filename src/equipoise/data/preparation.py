@@ -190,7 +190,7 @@ def resolve_sensor_std(
     outputs: tuple[str, ...],
     n_rows: int,
     constraint: LinearConstraint | None,
-    likelihood: str,
+    has_sensor_noise: bool,
     obeyed: Mask,
 ) -> Array | None:
     """Resolve the user's setting of sensor noise for each output.
@@ -203,21 +203,21 @@ def resolve_sensor_std(
         outputs: Names of the outputs.
         n_rows: Number of rows of the data.
         constraint: The balances; None for none.
-        likelihood: "joint" or "marginal".
+        has_sensor_noise: Whether the likelihood keeps sensor noise apart from the true values.
         obeyed: Mask of the balances that the data obey to rounding, shape `(m,)`.
     Returns:
         Standard deviations in the outputs' units, NaN where learned, shape `(n_y,)` or `(n, n_y)`; None where all
         sensors are noise-free.
-    Raises: InputError, if sensors have noise but the likelihood is marginal.
+    Raises: InputError, if sensors have noise but the likelihood has none.
     """
     std, c = parse_sensor_std(sensor_std, outputs, n_rows), constraint
-    if c is None or likelihood == "marginal":
+    if c is None or not has_sensor_noise:
         learnable = np.zeros(len(outputs), dtype=bool)
     else:
         learnable = (c.B != 0).any(0) & ~(c.B[obeyed] != 0).any(0)
     if std.ndim == 1:  # those per row are never learned
         std = np.where(np.isnan(std) & ~learnable, 0.0, std)
-    if likelihood == "marginal" and c is not None and (std > 0).any():
+    if not has_sensor_noise and c is not None and (std > 0).any():
         raise InputError(
             "sensor_std must be None or 'learn' with likelihood='marginal', which takes what was measured for the "
             f"truth, but got {sensor_std!r}. Use likelihood='joint' to keep sensor noise apart."

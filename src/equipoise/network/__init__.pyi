@@ -1,5 +1,11 @@
 from .layers import ACTIVATIONS as ACTIVATIONS, is_compiled as is_compiled, layer_views as layer_views
-from .likelihood import joint as joint, marginal as marginal
+from .likelihood import (
+    LIKELIHOODS as LIKELIHOODS,
+    Likelihood as Likelihood,
+    as_likelihood as as_likelihood,
+    joint as joint,
+    marginal as marginal,
+)
 from .mlp import (
     LOG_FACTOR_BOUND as LOG_FACTOR_BOUND,
     LOG_VAR_BOUND as LOG_VAR_BOUND,

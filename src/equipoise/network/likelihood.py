@@ -1,77 +1,147 @@
-"""Likelihoods of measured outputs: the paper's, which keeps the diagonal of `Σ_C` (L1), and the joint one (L2)."""
+"""Likelihoods of measured outputs: the joint one (L2), the paper's, which keeps the diagonal of `Σ_C` (L1), and yours.
 
-from typing import Protocol, runtime_checkable
+A likelihood is a class with the name and the density below. `equipoise.testing.check_likelihood` says whether one keeps
+to the contract. It can be passed to `ConstrainedBNNRegressor(likelihood=...)`; training differentiates it by autograd.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from equipoise.errors import InputTypeError, check_choice
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log_prob
 
 
-@runtime_checkable
-class Likelihood(Protocol):
-    """A function of a Gaussian of the true outputs and of measured ones that returns the log density of each row.
+class Likelihood(ABC):
+    """The distribution of a row's measured outputs, given the Gaussian of its true ones.
 
-    Arguments and result are those of `marginal` and `joint`.
+    Attributes:
+        name: Name in messages and model files.
+        is_joint: Whether the outputs of a row are taken together, with all of `Σ_C`. Draws then obey the balances
+            within their tolerances, and densities of exact balances are those on a subspace (L3).
+        has_sensor_noise: Whether measured outputs differ from the true ones by sensor noise, which can be learned where
+            balances tell the two apart; otherwise the measured values are taken for the true ones.
+        twin: Name of the same density in compiled code, which only likelihoods of this package have.
     """
 
+    name: ClassVar[str]
+    is_joint: ClassVar[bool]
+    has_sensor_noise: ClassVar[bool] = True
+    twin: ClassVar[str | None] = None
+
+    @abstractmethod
+    def log_prob(
+        self,
+        gaussian: DiagonalGaussian | ConditionedGaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "..."]:
+        """Compute the log density of measured outputs.
+
+        Args:
+            gaussian: Distribution of the true outputs, conditioned on the balances if there are any, shape
+                `(..., n_y)`. Leading axes are draws and rows; they broadcast against those of y.
+            y: Measured outputs, NaN where not measured, shape `(..., n_y)`.
+            sensor_var: Sensor variances `w ≥ 0`, broadcast against y.
+        Returns:
+            Log density of each row, in nats, shape `(...)`, differentiable with respect to all that gaussian is made of
+            and to `w`.
+        """
+
     def __call__(
-        self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, sensor_var: Tensor | float = 0.0
-    ) -> Tensor: ...
+        self,
+        gaussian: DiagonalGaussian | ConditionedGaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "..."]:
+        """Compute the log density of measured outputs; arguments are those of `log_prob`."""
+        return self.log_prob(gaussian, y, sensor_var)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments with which the class makes this likelihood again, as JSON can hold them."""
+        return {}
 
 
-def marginal(
-    gaussian: DiagonalGaussian | ConditionedGaussian,
-    y: Float[Tensor, "... n_y"],
-    sensor_var: Tensor | float = 0.0,
-) -> Float[Tensor, "..."]:
-    """Compute the paper's log likelihood, which treats outputs as independent given the network's weights.
+class Marginal(Likelihood):
+    """The paper's likelihood, which treats outputs as independent given the network's weights.
 
     ::
 
         log p(y | t) = Σ_j log N(y_j; μ_C,j , v_C,j + w_j)                         (L1)
 
     The paper has `w = 0`. `v_C` is kept above the rounding of `v`, so that an output that its balance determines
-    completely has a finite density.
-
-    Args:
-        gaussian: Distribution of the true outputs, conditioned on the balances if there are any, shape `(..., n_y)`.
-        y: Measured outputs, NaN where not measured, shape `(..., n_y)`; the terms of those are dropped.
-        sensor_var: Sensor variances `w`, broadcast against `y`.
-    Returns:
-        Log density of each row, in nats, shape `(...)`.
+    completely has a finite density. The terms of outputs that were not measured are dropped.
 
     Example:
         >>> marginal(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, torch.nan]))
         tensor(-0.9189)
     """
-    mean, measured = gaussian.mean, ~y.isnan()
-    var = gaussian.var
-    if isinstance(gaussian, ConditionedGaussian):
-        var = torch.maximum(var, torch.finfo(mean.dtype).eps * gaussian.prior.var[..., : mean.shape[-1]].to(mean.dtype))
-    var = var + sensor_var
-    return torch.where(measured, normal_log_prob(torch.where(measured, y, mean), mean, var), 0.0).sum(-1)
+
+    name, is_joint, has_sensor_noise, twin = "marginal", False, False, "marginal"
+
+    def log_prob(
+        self,
+        gaussian: DiagonalGaussian | ConditionedGaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "..."]:
+        """Compute (L1); arguments are those of `Likelihood.log_prob`."""
+        mean, measured = gaussian.mean, ~y.isnan()
+        var = gaussian.var
+        if isinstance(gaussian, ConditionedGaussian):
+            least = torch.finfo(mean.dtype).eps * gaussian.prior.var[..., : mean.shape[-1]].to(mean.dtype)
+            var = torch.maximum(var, least)
+        var = var + sensor_var
+        return torch.where(measured, normal_log_prob(torch.where(measured, y, mean), mean, var), 0.0).sum(-1)
 
 
-def joint(
-    gaussian: DiagonalGaussian | ConditionedGaussian,
-    y: Float[Tensor, "... n_y"],
-    sensor_var: Tensor | float = 0.0,
-) -> Float[Tensor, "..."]:
-    """Compute the log density of all measured outputs together; outputs not measured are marginalised (L2).
-
-    Args:
-        gaussian: Distribution of the true outputs, conditioned on the balances if there are any, shape `(..., n_y)`.
-        y: Measured outputs, NaN where not measured, shape `(..., n_y)`.
-        sensor_var: Sensor variances `w`, broadcast against `y`.
-    Returns:
-        Log density of each row, in nats, shape `(...)`.
+class Joint(Likelihood):
+    """The density of all measured outputs together; outputs that were not measured are marginalised (L2).
 
     Example:
         >>> joint(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.zeros(2), sensor_var=1.0)
         tensor(-2.5310)
     """
-    if isinstance(gaussian, DiagonalGaussian):
-        return marginal(gaussian, y, sensor_var)  # without balances, outputs are independent
-    return gaussian.log_prob(y, sensor_var)
+
+    name, is_joint, twin = "joint", True, "joint"
+
+    def log_prob(
+        self,
+        gaussian: DiagonalGaussian | ConditionedGaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "..."]:
+        """Compute (L2); arguments are those of `Likelihood.log_prob`."""
+        if isinstance(gaussian, DiagonalGaussian):
+            return marginal(gaussian, y, sensor_var)  # without balances, outputs are independent
+        return gaussian.log_prob(y, sensor_var)
+
+
+joint, marginal = Joint(), Marginal()
+LIKELIHOODS: Mapping[str, Likelihood] = {"joint": joint, "marginal": marginal}
+
+
+def as_likelihood(likelihood: Any) -> Likelihood:
+    """Return the likelihood that a user names or passes.
+
+    Args:
+        likelihood: "joint", "marginal" or a `Likelihood`.
+    Raises:
+        InputError: For another name.
+        InputTypeError: If it is neither a name nor a likelihood, for instance a class instead of an object.
+
+    Example:
+        >>> as_likelihood("joint").is_joint
+        True
+    """
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    if not isinstance(likelihood, str):
+        advice = "Pass an object of a class that derives from equipoise.Likelihood."
+        raise InputTypeError(f"likelihood must be a name or a Likelihood, but got {likelihood!r}. {advice}")
+    check_choice("likelihood", likelihood, LIKELIHOODS)
+    return LIKELIHOODS[likelihood]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from equipoise.data import Standardizer
 from equipoise.gaussian import exact_directions, log_volume
-from equipoise.network import ConstrainedBNN, joint
+from equipoise.network import ConstrainedBNN
 
 Array = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ def log_density_units(
     measured = ~np.isnan(Y)
     units = -(measured * np.log(standardizer.y_std)).sum(-1)
     layer = model.conditioning
-    if layer is None or model.likelihood is not joint or bool((layer.tolerance.median() > 0).all()):
+    if layer is None or not model.likelihood.is_joint or bool((layer.tolerance.median() > 0).all()):
         return units
     noisy = np.broadcast_to(torch.as_tensor(sensor_var).cpu().numpy() > 0, measured.shape)
     patterns, which = np.unique(noisy | ~measured, axis=0, return_inverse=True)

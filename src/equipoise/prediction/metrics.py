@@ -21,7 +21,7 @@ from torch import Tensor
 from equipoise.balances import LinearConstraint
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
-from equipoise.network import DRAW_BLOCK, derived_seed, joint
+from equipoise.network import DRAW_BLOCK, derived_seed
 from equipoise.prediction.predictive import Predictive
 
 Array = NDArray[np.float64]
@@ -275,7 +275,7 @@ def violations(
         draws = p.model.draw(p.seed, first // DRAW_BLOCK)
         for rows in p._chunks():
             gaussian = p.model.at(draws, *p._inputs(rows))
-            source = gaussian if p.model.likelihood is joint else DiagonalGaussian(gaussian.mean, gaussian.var)
+            source = gaussian if p.model.likelihood.is_joint else DiagonalGaussian(gaussian.mean, gaussian.var)
             for tally, y in ((of_means, gaussian.mean), (of_outputs, source.sample(1, generator)[0])):
                 in_user_units = p.standardizer.outputs_to_user(y[: n - first].cpu().numpy())
                 tally.add(first, _sizes(constraint.residual(p.X[rows], in_user_units), scale))

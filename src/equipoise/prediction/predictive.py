@@ -18,7 +18,7 @@ from equipoise.balances import LinearConstraint
 from equipoise.data import frames, parse_sensor_std
 from equipoise.errors import InputError
 from equipoise.gaussian import ConditionedGaussian
-from equipoise.network import DRAW_BLOCK, joint
+from equipoise.network import DRAW_BLOCK
 from equipoise.prediction import sampling
 from equipoise.prediction.density_units import log_density_units
 from equipoise.prediction.ledger import Ledger
@@ -341,7 +341,7 @@ class Predictive(Mixture):
 
     @property
     def _is_joint(self) -> bool:
-        return self.model.likelihood is joint
+        return self.model.likelihood.is_joint
 
     @property
     def _constraint(self):

@@ -14,7 +14,7 @@ from torch import Tensor
 from equipoise.balances import LinearConstraint, Residual, ToleranceEvidence, verdict
 from equipoise.data import PIECE, AnyRows, Comoments, Rows, Standardizer, Table, mean_sensor_var, pieces
 from equipoise.gaussian import ConditionedGaussian, GaussianOffset, LogNormalVariance, log_normal_moments
-from equipoise.network import ConstrainedBNN, NetworkGaussian, marginal
+from equipoise.network import ConstrainedBNN, NetworkGaussian
 
 Array = NDArray[np.float64]
 HALF_WIDTH = 1.959964  # of a 95 % interval, in standard errors: the meaning of ± in notes and tables
@@ -128,7 +128,7 @@ def _balance_residual_var_of_rows(
     conditioned = model.condition(_few_draws(model, rows, seed), rows.target, r)
     if not isinstance(conditioned, ConditionedGaussian):  # the model imposes balances in another way
         return r.expand(len(rows), -1)
-    if model.likelihood is marginal:
+    if not model.likelihood.is_joint:
         return conditioned.operator.apply_squared(conditioned.var).mean(0)
     return (r - r.square() * conditioned.factor.inverse_diag).clamp_min(0.0).mean(0)
 

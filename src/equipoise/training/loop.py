@@ -167,7 +167,8 @@ class _Run:
         That is the rows, the plan, the seed, the model at the start, torch's version, and how random numbers are made.
         """
         network, scheme = self.model.network, random_scheme(torch.device(self.rows.device))
-        settings = (self.plan, self.seed, getattr(self.model.likelihood, "__name__", ""), torch.__version__)
+        likelihood = self.model.likelihood
+        settings = (self.plan, self.seed, likelihood.name, torch.__version__, *sorted(likelihood.settings().items()))
         settings = (*settings, network.sizes, network.activation, network.posterior.prior_std, scheme)
         digest = hashlib.sha256(repr(settings).encode())
         tables = [rows for rows in (self.rows, self.validation) if rows is not None]

@@ -22,8 +22,6 @@ from equipoise.network import (
     ConstrainedBNN,
     NegativeElbo,
     is_compiled,
-    joint,
-    marginal,
 )
 
 BATCH_PART = 512  # rows of a batch that are taken at once: what they need stays in the cache
@@ -111,7 +109,7 @@ class _CompiledStep:
         self._shape = np.array(network.sizes), layers.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
         self._no_posterior = _arrays_of(LogNormalVariance(*torch.empty(3, 0)))
         self._no_sensors = np.empty((0, network.n_outputs))
-        self._paper = None if model.likelihood is joint else True
+        self._paper = None if model.likelihood.twin == "joint" else True
         self._B: Tensor | None = None
         self._balances: Arrays = ()
 
@@ -120,7 +118,7 @@ class _CompiledStep:
         """Return whether there is compiled code for the model."""
         layer, network = model.conditioning, model.network
         plain = layer is None or (layer.offset is None and layer.B.ndim == 2 and _largest_block(layer) <= LARGEST_BLOCK)
-        own = model.conditions_by_definition and model.likelihood in (joint, marginal)
+        own = model.conditions_by_definition and model.likelihood.twin is not None
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
     def backward(self, rows: Rows, generator: torch.Generator | None, weights: tuple[float, float]) -> Tensor | None:

@@ -10,8 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
 from equipoise.app.job.options import LearnedTolerance, ModelOptions, Sensor, Tolerance
-from equipoise.estimator import LIKELIHOODS, ConstrainedBNNRegressor
+from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.gaussian.tolerance import TolerancePrior
+from equipoise.network.likelihood import LIKELIHOODS
 from equipoise.network.mlp import ACTIVATIONS
 from equipoise.training.plan import TrainingPlan
 

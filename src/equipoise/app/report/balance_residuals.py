@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint
 from equipoise.gaussian import ConditionedGaussian
-from equipoise.network import derived_seed, joint
+from equipoise.network import derived_seed
 from equipoise.prediction import Predictive
 
 Array = NDArray[np.float64]
@@ -82,7 +82,7 @@ def balance_residuals(
     means, draws = unconditioned_residuals(p, n)
     residuals = {DATA: constraint.residual(p.X, Y), MEANS_BEFORE: means, DRAWS_BEFORE: draws}
     residuals |= {MEANS_AFTER: p.residual_of_means(n), DRAWS_AFTER: p.residual_of_samples(n, joint=True)}
-    if p.model.likelihood is not joint:
+    if not p.model.likelihood.is_joint:
         residuals[ONE_BY_ONE] = p.residual_of_samples(n, joint=False)
     if baseline is not None:
         residuals[WITHOUT] = constraint.residual(p.X, baseline.sample(n))

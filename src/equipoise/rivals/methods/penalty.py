@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.network import marginal
+from equipoise.network import Likelihood, marginal
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,21 @@ class ResidualGaussian(DiagonalGaussian):
 
 
 @dataclass(frozen=True)
-class Penalised:
+class Penalised(Likelihood):
     """The likelihood of independent outputs (L1), less `strength · ‖t − B μ‖²` of a `ResidualGaussian`.
 
     Args:
         strength: λ, at least 0.
     """
 
+    name, is_joint, has_sensor_noise = "penalised", False, False
+
     strength: float
 
-    def __call__(
+    def log_prob(
         self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, sensor_var: Tensor | float = 0.0
     ) -> Tensor:
+        """Compute the log density less the penalty; arguments are those of `Likelihood.log_prob`."""
         density = marginal(gaussian, y, sensor_var)
         if not isinstance(gaussian, ResidualGaussian):
             return density

@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import Rows, TrainingData
-from equipoise.estimator import LIKELIHOODS, ConstrainedBNNRegressor
+from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.gaussian import TolerancePrior
-from equipoise.network import ConstrainedBNN, derived_seed
+from equipoise.network import ConstrainedBNN, as_likelihood, derived_seed
 from equipoise.prediction import Predictive
 from equipoise.rivals.methods.catalogue import IMPOSITIONS, INFERENCES, Imposition, Method, MethodError
 from equipoise.rivals.methods.gains import GainGaussian, completing_gain, orthogonal_gain
@@ -191,7 +191,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
             model.likelihood = Penalised(self.penalty_)
         history = self._fit_weights(rows, validation, self._plan(), callback)
         model.conditioning = self._layer if imposition.in_prediction else None
-        model.likelihood = LIKELIHOODS[imposition.predicts]
+        model.likelihood = as_likelihood(imposition.predicts)
         if imposition.tolerance == "scalar":
             set_scalar_tolerance(model, rows if validation is None else validation, derived_seed(self.seed_, 7))
         self.n_parameters_ = self._count()
