@@ -2,17 +2,32 @@
 
 import pytest
 import torch
+from compiled_loops import loops_called
 
 from equipoise.network import propagation
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.propagation import ACTIVATIONS, layers
 
+COMPILED, TORCH = "compiled", "operators of torch"
+WAYS = [
+    (activation, way)
+    for activation in ACTIVATIONS
+    for way in (COMPILED, TORCH)
+    if (activation, way) != ("gelu", COMPILED)
+]
 
-@pytest.fixture(params=["compiled", "operators of torch"])
+
+@pytest.fixture(params=[COMPILED, TORCH])
 def way(request, monkeypatch):
-    """Both ways that rows take through the layers; `gelu` has one only."""
-    if request.param != "compiled":
+    """Both ways that rows take through the layers; a test must have gone the one that it says."""
+    if request.param == TORCH:
         monkeypatch.setattr(propagation, "WIDEST", 0)
+    with loops_called() as called:
+        yield
+    assert bool(called) == (request.param == COMPILED)
+
+
+each_way = pytest.mark.parametrize(("activation", "way"), WAYS, indirect=["way"])
 
 
 def network(activation="silu", hidden=(5, 4), *, sensor_head=True):
@@ -38,8 +53,8 @@ def test_layers_are_views_of_the_flat_vector_in_order():
     assert flat[1] == 70.0
 
 
+@each_way
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
 def test_draws_and_their_gradients_are_those_of_autograd(activation, hidden):
     net, x = network(activation, hidden), values(6, 3)
@@ -54,8 +69,8 @@ def test_draws_and_their_gradients_are_those_of_autograd(activation, hidden):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+@each_way
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("hidden", [(), (5, 4)])
 def test_means_and_their_gradients_are_those_of_autograd(activation, hidden):
     net, x, of = network(activation, hidden), values(6, 3), values(6, 2, seed=5)
@@ -71,7 +86,9 @@ def test_wide_layers_are_left_to_operators_of_torch_which_have_threads(width, co
     net, x, of = network(hidden=(width,)), values(6, 3), values(6, 2, seed=5)
     naive = net.at_means(x).mean
     expected = torch.autograd.grad(naive, [net.posterior.loc], of)[0]
-    torch.testing.assert_close(net.propagate_means(x)[1](of), expected, rtol=1e-9, atol=1e-12)
+    with loops_called() as called:
+        torch.testing.assert_close(net.propagate_means(x)[1](of), expected, rtol=1e-9, atol=1e-12)
+    assert called == ["forward_means", "backward_means"] * compiled
 
 
 def test_compiled_code_can_be_switched_off(monkeypatch):

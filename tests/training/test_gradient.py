@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from compiled_loops import loops_called
 from steps import APART, CASES, NEARLY_TWICE, SHARED, assert_same, bnn, rows
 
 from equipoise.network import propagation
@@ -13,7 +14,9 @@ from equipoise.training.gradient import backward
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_that_of_autograd(case, widest, monkeypatch):
     monkeypatch.setattr(propagation, "WIDEST", widest)
-    assert_same(backward, bnn(**CASES[case]), rows(balances=CASES[case].get("B", APART) is not None))
+    with loops_called() as called:
+        assert_same(backward, bnn(**CASES[case]), rows(balances=CASES[case].get("B", APART) is not None))
+    assert called == (["forward", "backward"] if widest else [])
 
 
 @pytest.mark.parametrize("activation", ["silu", "tanh", "relu", "gelu"])
