@@ -256,6 +256,11 @@ def test_the_overview_has_a_line_for_each_output(column):
     assert list(frame["readings"]) == [1, 0, 0, 0]
     assert frame.loc["top [kg/s]", "measured"] == pytest.approx(1.8)
     assert frame.loc["duty [kW]", "reconciled"] == pytest.approx(found.mean["duty [kW]"].mean())
+    alone = model.predict_distribution(X)
+    np.testing.assert_allclose(frame["predicted"], alone.mean.mean(), rtol=1e-6)
+    np.testing.assert_allclose(frame["± before"], 1.959964 * np.sqrt(alone.var.mean()), rtol=1e-6)
+    np.testing.assert_allclose(frame["± after"], 1.959964 * np.sqrt(np.square(found.std).mean()), rtol=1e-6)
+    assert (frame["± after"] < frame["± before"]).tolist()[:3] == [True] * 3  # what the balance ties to the reading
     assert "'top [kg/s]': " in repr(found)
     assert "40 draws" in repr(model.predict_distribution(X))
     assert "the matched Gaussian in" in repr(found)
@@ -303,6 +308,12 @@ def test_exact_readings_are_taken_at_their_word_as_long_as_they_leave_something_
 def test_what_cannot_be_done_is_refused_with_what_to_do(measured, options, complaint):
     with pytest.raises(ReconciliationError, match=complaint):
         reconcile_with_model(predicted(), measured, **options)
+
+
+def test_a_single_reading_without_any_standard_deviation_is_refused_by_name():
+    measured = {"y2": [NAN, NAN, 1.0, NAN], "y3": [1.0, 1.0, 1.0, 1.0]}
+    with pytest.raises(ReconciliationError, match=r"no sensor noise, but got none for 'y2'\."):
+        reconcile_with_model(predicted(), measured, {"y3": 0.1})
 
 
 def test_sensors_that_were_given_for_each_training_row_must_be_given_again():
