@@ -335,6 +335,21 @@ def test_what_is_left_to_a_residual_is_the_variance_of_the_conditioned_residual(
     np.testing.assert_allclose(residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
 
 
+def test_under_the_papers_likelihood_what_is_left_to_a_residual_is_that_of_independent_outputs():
+    s = standardizer(COUPLED, **UNITS)
+    own = hand_made(s, fixed=(0.0, 0.05, 1e4))
+    model = ConstrainedBNN(own.network, own.conditioning, marginal, own.sensor)
+    rng = np.random.default_rng(3)
+    rows = Rows(*(torch.as_tensor(rng.normal(size=(9, k))) for k in (2, 6, 3)))
+    said = model.network.at(model.draw(4, 0).weights[:4], rows.x)
+    expected = []
+    for d, i in np.ndindex(4, 9):
+        mu, v = (part[d, i].detach().numpy() for part in (said.mean, said.var))
+        _, cov = references.conditioned(mu, v, s.B, rows.target[i].numpy(), np.array([0.0, 0.05, 1e4]))
+        expected.append(s.B**2 @ np.diag(cov))
+    np.testing.assert_allclose(residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
+
+
 def test_scatter_that_is_more_or_less_than_explained_is_noted():
     s = standardizer(COUPLED, **UNITS, units=["V", "W", "A"])
     explained = float(np.sqrt(RELATIVE_R[1]) * s.row_scale[1])

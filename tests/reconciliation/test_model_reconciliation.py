@@ -189,6 +189,18 @@ def test_the_logbook_of_a_table_names_the_liar_and_its_plot_shows_it_first(cell,
     assert found.without("eta_p [V]").logbook().sensors().loc["eta_p [V]", "readings"] == 0
 
 
+def test_a_logbook_counts_the_rows_in_which_each_output_was_read_and_was_not():
+    p = predicted(rows=9)
+    Y = p.mean + 0.1
+    Y[:7, 3], Y[2, 0] = NAN, NAN
+    log = reconcile_with_model(p, Y, STD).logbook()
+    redundant, _, observable, unobservable = log.totals.classes.T  # in the order of the classes of a classical one
+    assert redundant.tolist() == [8, 9, 9, 2, 9, 9]
+    assert observable.tolist() == [1, 0, 0, 7, 0, 0]
+    assert unobservable.tolist() == [0] * 6
+    assert log.calculated == ("y0", "y3")
+
+
 # --- What users see ---------------------------------------------------------------------------------------------------
 
 
