@@ -122,10 +122,12 @@ def test_residuals_that_are_rounding_alone_show_neither_bias_nor_dependence():
 
 
 def test_balances_without_inputs_have_no_input_to_depend_on():
-    rng = np.random.default_rng(0)
-    found = residuals(LinearConstraint([[1.0, 1.0]]), np.zeros((9, 0)), rng.normal(size=(9, 2)), 64 * EPS)[0]
+    Y = np.random.default_rng(0).normal(size=(9, 2))
+    found = residuals(LinearConstraint([[1.0, 1.0]]), np.zeros((9, 0)), Y, 64 * EPS)[0]
     assert found.input is None
     assert found.n_rows == 9
+    assert (found.mean, found.std) == pytest.approx((Y.sum(1).mean(), Y.sum(1).std(ddof=1)), rel=1e-12)
+    assert found.se == pytest.approx(scipy.stats.sem(Y.sum(1)), rel=1e-12)
 
 
 def test_a_constant_input_is_no_cause_of_a_dependence():
