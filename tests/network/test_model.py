@@ -200,7 +200,7 @@ def test_the_kl_is_counted_once_per_data_set_whatever_the_batch():
 
 
 def test_every_divergence_enters_the_elbo():
-    constraint = LinearConstraint([[1.0, -1.0, -1.0]])
+    constraint = LinearConstraint([[1.0, -1.0, -1.0], [0.0, 1.0, 2.0]])
     layer = ConditioningLayer(constraint, offset=True)
     sensor = LogNormalVariance(torch.full((3,), -6.0), torch.full((3,), 3.0), torch.full((3,), math.nan))
     model = ConstrainedBNN(BayesianMLP(2, 3, hidden=(4,)).double(), layer, joint, sensor)
@@ -208,14 +208,14 @@ def test_every_divergence_enters_the_elbo():
         layer.tolerance.loc.add_(1.0)
         sensor.loc.add_(0.5)
         layer.offset.loc.add_(0.25)
-    rows = Rows(torch.zeros(5, 2).double(), torch.zeros(5, 3).double(), torch.zeros(5, 1).double())
+    rows = Rows(torch.zeros(5, 2).double(), torch.zeros(5, 3).double(), torch.zeros(5, 2).double())
     elbo = model.negative_elbo(rows, 5, torch.Generator().manual_seed(0))
     normal = torch.distributions.Normal
     kl = torch.distributions.kl_divergence
     q = model.network.posterior
     expected = kl(normal(q.loc, q.std), normal(0.0, 1.0)).sum()
-    expected += kl(normal(-5.0, 3.0), normal(-6.0, 3.0)) + 3 * kl(normal(-5.5, 3.0), normal(-6.0, 3.0))
-    expected += kl(normal(0.25, math.exp(-2)), normal(0.0, 1.0))
+    expected += 2 * kl(normal(-5.0, 3.0), normal(-6.0, 3.0)) + 3 * kl(normal(-5.5, 3.0), normal(-6.0, 3.0))
+    expected += 2 * kl(normal(0.25, math.exp(-2)), normal(0.0, 1.0))
     assert float((elbo.per_row() - elbo.nll).detach()) == pytest.approx(
         float(expected.detach()) / 5, rel=1e-7
     )  # numbers of `normal` are single

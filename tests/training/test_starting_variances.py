@@ -93,7 +93,7 @@ def test_the_larger_scatter_of_training_and_held_out_rows_counts_output_by_outpu
 
 def test_learned_sensors_start_far_narrower_than_their_prior():
     model = model_of()
-    assert torch.equal(model.sensor.std, model.sensor.prior_std)
+    torch.testing.assert_close(model.sensor.std, model.sensor.prior_std)
     start(model, scattered(fit_error=0.3, sensor_std=0.01))
     assert (model.sensor.std < 0.1 * model.sensor.prior_std).all()
 
