@@ -33,9 +33,12 @@ def rows(n=48, seed=0):
 @pytest.mark.usefixtures("long_training")
 def test_an_ensemble_trained_in_one_pass_is_its_members_trained_one_by_one():
     data, held_out, seeds = rows(), rows(16, 1), [3, 14, 15]
-    together, _ = fit_members(model(), data, held_out, PLAN, seeds)
-    alone = torch.cat([fit_members(model(), data, held_out, PLAN, [seed])[0] for seed in seeds])
-    np.testing.assert_allclose(together, alone, atol=2e-5)
+    together, history = fit_members(model(), data, held_out, PLAN, seeds)
+    each, histories = zip(*(fit_members(model(), data, held_out, PLAN, [seed]) for seed in seeds), strict=True)
+    np.testing.assert_allclose(together, torch.cat(each), atol=2e-5)
+    for name in ("rmse", "validation"):
+        expected = np.mean([other.epochs[0][name] for other in histories])
+        assert history.epochs[0][name] == pytest.approx(expected, rel=1e-5), name
     assert float((together[0] - together[1]).abs().max()) > 0.1
 
 
