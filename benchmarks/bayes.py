@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from equipoise.data.rows import Rows
 from equipoise.gaussian.conditioning import condition
 from equipoise.gaussian.distributions import DiagonalGaussian
+from equipoise.network.layers import layer_views
 from equipoise.network.likelihood import joint
 from equipoise.network.model import ConstrainedBNN
-from equipoise.network.propagation import layers
 
 LOG_2PI = math.log(2.0 * math.pi)
 PRIOR = (-6.0, 3.0)  # of the logarithms of relative tolerances and sensor variances
@@ -66,7 +66,7 @@ class Task:
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Starting `(W, bias)` of each layer."""
-        return layers(self.weights, self.sizes)
+        return layer_views(self.weights, self.sizes)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def plain(task: Task) -> nn.Sequential:
 
 def units(weights: Tensor, x: Tensor, sizes: Sequence[int]) -> Tensor:
     """The last layer of the network for one draw of all weights."""
-    for i, (W, bias) in enumerate(parts := layers(weights, sizes)):
+    for i, (W, bias) in enumerate(parts := layer_views(weights, sizes)):
         x = torch.addmm(bias, x, W)
         x = nn.functional.silu(x) if i < len(parts) - 1 else x
     return x

@@ -3,13 +3,15 @@
 A mutant is the source code with one small fault: a sum for a difference, `<` for `<=`, another number, a condition the
 other way round. `draw` picks mutants by a seed and keeps those that the tests of their module notice in
 `benchmarks/mutants.json`. `check` puts each of them into the code as it is now and runs the tests of that module again:
-before a test is deleted or merged, and after. A mutant is found again by class, function, kind and number, so that it
-survives when code moves and names change; where its function was rewritten it is called gone and not counted.
+before a test is deleted or merged, and after. A mutant is found again by class, function, kind and number, or by the
+shape of its function if that has another name now, so that it survives when code moves and names change; where its
+function was rewritten it is called gone and not counted.
 """
 
 import argparse
 import ast
 import copy
+import hashlib
 import json
 import os
 import random
@@ -52,6 +54,7 @@ class Mutant(NamedTuple):
         number: Which expression of this kind in the function, from 0.
         of: How many of this kind there are in the function.
         before, after: The expression, and what takes its place.
+        shape: Digest of the function without names and texts.
     """
 
     module: str
@@ -61,6 +64,7 @@ class Mutant(NamedTuple):
     of: int
     before: str
     after: str
+    shape: str
 
 
 # --- Faults -----------------------------------------------------------------------------------------------------------
@@ -107,10 +111,26 @@ def expressions(function: ast.FunctionDef) -> dict[str, list[ast.AST]]:
     return kinds
 
 
+def shape_of(function: ast.FunctionDef) -> str:
+    """Return a digest of a function that renaming, moving and other words do not change."""
+    parts = []
+    for node in ast.walk(ast.Module([part for part in function.body if not _is_text(part)], [])):
+        value = getattr(node, "value", None)
+        number = value if isinstance(node, ast.Constant) and not isinstance(value, str) else ""
+        parts.append(f"{type(node).__name__}{number}")
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:12]
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
 def mutants_of(module: str, source: str) -> list[Mutant]:
     """Return every mutant of a module."""
     return [
-        Mutant(module, name, kind, i, len(nodes), ast.unparse(node), ast.unparse(changed(node) or node))
+        Mutant(
+            module, name, kind, i, len(nodes), ast.unparse(node), ast.unparse(changed(node) or node), shape_of(function)
+        )
         for name, function in functions(ast.parse(source))
         for kind, nodes in expressions(function).items()
         for i, node in enumerate(nodes)
@@ -119,10 +139,12 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
 
 def applied(mutant: Mutant, source: str) -> str | None:
     """Return the source with the fault in it, or None where it has no place there any more."""
-    for name, function in functions(ast.parse(source)):
-        nodes = expressions(function).get(mutant.kind, [])
-        if name == mutant.function and len(nodes) == mutant.of:
-            node = nodes[mutant.number]
+    named = dict(functions(ast.parse(source)))
+    alike = [function for function in named.values() if shape_of(function) == mutant.shape]
+    function = named.get(mutant.function, alike[0] if len(alike) == 1 else None)
+    nodes = [] if function is None else expressions(function).get(mutant.kind, [])
+    for node in nodes[mutant.number : mutant.number + 1]:
+        if len(nodes) == mutant.of:
             fault = ast.unparse(changed(node) or node)
             lines = source.encode().splitlines(keepends=True)
             first, last = node.lineno - 1, node.end_lineno - 1  # type: ignore[attr-defined]
@@ -133,9 +155,13 @@ def applied(mutant: Mutant, source: str) -> str | None:
 
 
 def place_of(mutant: Mutant, sources: dict[str, str]) -> str | None:
-    """Return the module in which a mutant's function stands now: the former one, or the only one of that name."""
+    """Return the module in which a mutant's function stands now: the only one of its name, or of its shape."""
     homes = [module for module, source in sources.items() if applied(mutant, source) is not None]
-    return mutant.module if mutant.module in homes else homes[0] if len(homes) == 1 else None
+    own_name = [home for home in homes if mutant.function in dict(functions(ast.parse(sources[home])))]
+    for candidates in ([m for m in own_name if m == mutant.module], own_name, homes):
+        if len(candidates) == 1:
+            return candidates[0]
+    return None
 
 
 # --- Running the tests ------------------------------------------------------------------------------------------------

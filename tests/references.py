@@ -118,8 +118,8 @@ def conditioned_50_digits(mean, var, B, target, tol_var):
 
 
 def _conditioned_mp(mean, var, B, target, tol_var):
-    B, V, R = mpmath.matrix(B.tolist()), mpmath.diag(var.tolist()), mpmath.diag(tol_var.tolist())
-    mean, target = mpmath.matrix(mean.tolist()), mpmath.matrix(target.tolist())
+    B, V, R = mpmath.matrix(B.tolist()), mpmath.diag(list(var)), mpmath.diag(list(tol_var))
+    mean, target = mpmath.matrix(list(mean)), mpmath.matrix(list(target))
     S = B * V * B.T + R
     K = V * B.T * mpmath.inverse(S)
     return mean + K * (target - B * mean), V - K * S * K.T
@@ -163,15 +163,20 @@ def joint_log_prob(mean, var, B, target, tol_var, y, sensor_var):
 
 def joint_log_prob_50_digits(mean, var, B, target, tol_var, y, sensor_var):
     """The same in 50-digit arithmetic, for `w > 0`."""
+    with mpmath.workdps(50):
+        return float(joint_log_prob_mp(mean, var, B, target, tol_var, y, sensor_var))
+
+
+def joint_log_prob_mp(mean, var, B, target, tol_var, y, sensor_var):
+    """The same in mpmath's working precision, as one of its numbers."""
     seen = [j for j in range(len(y)) if not math.isnan(y[j])]
     if not seen:
-        return 0.0
-    with mpmath.workdps(50):
-        mean_c, cov_c = _conditioned_mp(mean, var, B, target, tol_var)
-        cov = mpmath.matrix([[cov_c[i, j] + (sensor_var[i] if i == j else 0) for j in seen] for i in seen])
-        error = mpmath.matrix([mpmath.mpf(float(y[j])) - mean_c[j] for j in seen])
-        quadratic = (error.T * mpmath.inverse(cov) * error)[0]
-        return float(-(quadratic + mpmath.log(mpmath.det(cov)) + len(seen) * mpmath.log(2 * mpmath.pi)) / 2)
+        return mpmath.mpf(0)
+    mean_c, cov_c = _conditioned_mp(mean, var, B, target, tol_var)
+    cov = mpmath.matrix([[cov_c[i, j] + (sensor_var[i] if i == j else 0) for j in seen] for i in seen])
+    error = mpmath.matrix([mpmath.mpf(y[j]) - mean_c[j] for j in seen])
+    quadratic = (error.T * mpmath.inverse(cov) * error)[0]
+    return -(quadratic + mpmath.log(mpmath.det(cov)) + len(seen) * mpmath.log(2 * mpmath.pi)) / 2
 
 
 def subspace_log_prob(mean, var, B, target, tol_var, y):

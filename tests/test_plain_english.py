@@ -1,8 +1,13 @@
-"""Docstrings say who does what, and variables are nouns of the field: a check of words, not of meaning."""
+"""Docstrings say who does what, and variables are nouns of the field: a check of words, not of meaning.
+
+What other rooms and users may call has its arguments described, too.
+"""
 
 import ast
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import pytest
 
@@ -41,9 +46,9 @@ VAGUE = frozenset(("asked", "found", "given", "into", "meant", "of", "said", "sh
 Sources = Mapping[str, str]
 
 
-def sources() -> dict[str, str]:
+def sources(ending: str = "py") -> dict[str, str]:
     """Return the source text of package and studies by path from the root."""
-    paths = [path for folder in ("src", "studies") for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = [path for folder in ("src", "studies") for path in sorted((ROOT / folder).rglob(f"*.{ending}"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
 
 
@@ -134,7 +139,134 @@ def test_what_is_plain_is_not_reported(source):
     assert complaints({"a.py": source}) == []
 
 
+# --- Arguments at the doors -------------------------------------------------------------------------------------------
+
+DESCRIBED = re.compile(r"^ *(Args|Attributes):|[Aa]rguments\b[^.]* are those\s+of\s+`", re.MULTILINE)
+
+
+class Definition(NamedTuple):
+    """A function or class at the top of a module.
+
+    Args:
+        path: The module's path.
+        node: The function or class.
+    """
+
+    path: str
+    node: ast.FunctionDef | ast.ClassDef
+
+
+def door_of(folder: PurePosixPath, texts: Sources) -> str | None:
+    """Return the path of a package's door: `__init__.pyi`, or `__init__.py` where there is none."""
+    return next((path for name in ("pyi", "py") if (path := f"{folder}/__init__.{name}") in texts), None)
+
+
+def definitions(place: PurePosixPath, names: Iterable[str] | None, texts: Sources) -> Iterator[Definition]:
+    """Iterate over the functions and classes that a module or a door offers under these names; all if None."""
+    path = f"{place}.py" if f"{place}.py" in texts else door_of(place, texts)
+    if path is None:
+        return
+    wanted = None if names is None else set(names)
+    for node in ast.parse(texts[path]).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not path.endswith(".pyi"):
+            if node.name in wanted if wanted is not None else not node.name.startswith("_"):
+                yield Definition(path, node)
+        elif isinstance(node, ast.ImportFrom) and "/__init__." in path:
+            imported = [alias.name for alias in node.names if wanted is None or (alias.asname or alias.name) in wanted]
+            origin = place if node.level else PurePosixPath("src")
+            if node.module:
+                yield from definitions(origin.joinpath(*node.module.split(".")), imported, texts)
+            else:  # whole modules: from . import metrics
+                for name in imported:
+                    yield from definitions(place / name, None, texts)
+
+
+def parameters(function: ast.FunctionDef) -> list[str]:
+    """Names of the arguments of a function, `self` and `cls` apart."""
+    a = function.args
+    every = [*a.posonlyargs, *a.args, *([a.vararg] if a.vararg else []), *a.kwonlyargs, *([a.kwarg] if a.kwarg else [])]
+    return [argument.arg for argument in every if argument.arg not in ("self", "cls")]
+
+
+def fields_of(cls: ast.ClassDef) -> list[str]:
+    """Names of the fields of a dataclass."""
+    if not any("dataclass" in ast.unparse(decorator) for decorator in cls.decorator_list):
+        return []
+    fields = [node for node in cls.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
+    hidden = [node for node in fields if node.value is not None and "init=False" in ast.unparse(node.value)]
+    return [ast.unparse(node.target) for node in fields if node not in hidden]
+
+
+def without_arguments(definition: Definition) -> list[str]:
+    """Names of a function, or of a class and its public methods, that take several arguments and do not describe them.
+
+    Arguments of the initialiser are described in the docstring of the class.
+    """
+    node = definition.node
+    callables = [(node.name, parameters(node), ast.get_docstring(node))] if isinstance(node, ast.FunctionDef) else []
+    if isinstance(node, ast.ClassDef):
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and not is_property(each)]
+        made_from = next((parameters(each) for each in methods if each.name == "__init__"), fields_of(node))
+        callables = [(node.name, made_from, ast.get_docstring(node))]
+        public = [each for each in methods if not each.name.startswith("_")]
+        callables += [(f"{node.name}.{each.name}", parameters(each), ast.get_docstring(each)) for each in public]
+    return [name for name, arguments, text in callables if len(arguments) > 1 and not DESCRIBED.search(text or "")]
+
+
+def undescribed(texts: Sources) -> list[str]:
+    """Return what is offered by the door of a room or package and takes arguments without a description, one a line."""
+    folders = {PurePosixPath(path).parent for path in texts if "/__init__." in path}
+    offered = {each.path + each.node.name: each for folder in folders for each in definitions(folder, None, texts)}
+    return sorted(f"{each.path}: no arguments: {name}" for each in offered.values() for name in without_arguments(each))
+
+
+def test_what_a_door_offers_describes_its_arguments():
+    lines = undescribed(sources() | sources("pyi"))
+    assert list(lines) == []
+
+
+def test_what_a_door_offers_without_describing_its_arguments_is_reported():
+    described = '    """Add.\n\n    Args:\n        x, y: Numbers.\n    """'
+    module = f"""
+@dataclass
+class Pair:
+    first: float
+    second: float
+    def sum(self): ...
+    def scaled(self, factor, power): ...
+    def _hidden(self, x, y): ...
+class Layer:
+    def __init__(self, *sizes, **options): ...
+def add(x, y):
+{described}
+def subtract(x, y):
+    \"\"\"Subtract; arguments are those of `add`.\"\"\"
+def divide(x, y): ...
+def negate(x): ...
+def inside(x, y): ...
+"""
+    texts = {
+        "src/p/__init__.pyi": "from .room import Pair as Pair",
+        "src/p/room/__init__.pyi": "from . import whole as whole\n"
+        "from .a import Layer as Layer, Pair as Pair, add as add, divide as divide, negate as negate\n"
+        "from .a import subtract as subtract",
+        "src/p/room/a.py": module,
+        "src/p/room/whole.py": "def f(x, *, y): ...\ndef _g(x, y): ...",
+        "src/p/plain/__init__.py": "from p.plain.b import h",
+        "src/p/plain/b.py": "def h(x, y): ...\ndef inside(x, y): ...",
+    }
+    assert undescribed(texts) == [
+        "src/p/plain/b.py: no arguments: h",
+        "src/p/room/a.py: no arguments: Layer",
+        "src/p/room/a.py: no arguments: Pair",
+        "src/p/room/a.py: no arguments: Pair.scaled",
+        "src/p/room/a.py: no arguments: divide",
+        "src/p/room/whole.py: no arguments: f",
+    ]
+
+
 if __name__ == "__main__":  # python tests/test_plain_english.py src/equipoise/gaussian
     import sys
 
-    print("\n".join(line for line in complaints(sources()) if line.startswith(tuple(sys.argv[1:]) or "")))
+    lines = [*complaints(sources()), *undescribed(sources() | sources("pyi"))]
+    print("\n".join(line for line in lines if line.startswith(tuple(sys.argv[1:]) or "")))

@@ -326,6 +326,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             X: Inputs, then known columns, as of `predict`.
             y: Measured outputs, shape `(n, n_y)` or `(n,)`; NaN entries are left out.
             sample_weight: Weights of the rows, shape `(n,)`; equal ones by default.
+        Returns: R², at most 1.
         Raises: NotFittedError; InputError or InputRangeError, if X cannot be used or no output is measured in two rows.
         """
         mean = np.asarray(self.predict(X), dtype=float).reshape(-1, len(self.output_names_))
@@ -444,12 +445,12 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Set the tables of learned tolerances and sensors, in the user's units."""
         model, standardizer, seed = self.model_, self.standardizer_, derived_seed(self.seed_, 6)
         self._sensors_per_row = data.sensor_std_per_row is not None
-        sensor_var = trust.sensor_var(model, rows, seed).cpu().numpy()
+        sensor_var = trust.mean_sensor_var_over_rows(model, rows, seed).cpu().numpy()
         self.sensor_std_ = trust.sensor_table(model, standardizer, self.output_names_, sensor_var)
         evidence, residuals = [], []
-        residual_var = trust.residual_var(model, rows, seed).cpu().numpy()
+        residual_var = trust.balance_residual_var(model, rows, seed).cpu().numpy()
         if self.constraint_ is not None:
-            evidence = trust.lessons(model, rows, seed)
+            evidence = trust.tolerance_evidence(model, rows, seed)
             residuals = trust.residuals(self.constraint_, data.X, data.Y, data.relative_rounding)
         self.tolerances_ = trust.tolerance_table(
             model, standardizer, evidence, residuals, data.obeyed, sensor_var, residual_var

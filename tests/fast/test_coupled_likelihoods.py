@@ -1,6 +1,7 @@
 """Likelihoods of balances that share outputs: against dense normals in 50 digits and by scipy, gradients by torch's
-closed form, which has its own oracles."""
+autograd over the definition, and in 50 digits."""
 
+import likelihood_gradients
 import numpy as np
 import pytest
 import torch
@@ -8,7 +9,6 @@ from scipy.stats import norm
 
 from equipoise.fast import coupled_likelihoods
 from equipoise.gaussian.operator import BalanceOperator
-from equipoise.training import closed_form
 from references import conditioned, joint_log_prob_50_digits
 
 # Three coupled balances, one that shares no output, and an output that is in none.
@@ -54,14 +54,22 @@ def test_the_marginal_density_is_the_product_of_normals_on_the_diagonal(missing)
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "outputs missing"])
 @pytest.mark.parametrize("name", ["joint", "marginal"])
 @pytest.mark.parametrize("n", [3, 8, 37])
-def test_gradients_are_those_of_the_closed_form(name, missing, n):
+def test_gradients_are_those_of_autograd_over_the_definition(name, missing, n):
     arrays = parts(n, missing=missing)
     _, gradients, largest = evaluated(getattr(coupled_likelihoods, name), arrays, upstream=-0.3)
     assert 1.0 <= largest < 1e6
-    tensors = [torch.tensor(part) for part in arrays]
-    _, pull = getattr(closed_form, name)(BalanceOperator(torch.tensor(B)), *tensors, ~tensors[4].isnan())
-    for key, expected in pull(-0.3)._asdict().items():
-        np.testing.assert_allclose(gradients[key], expected, rtol=1e-8, atol=1e-12, err_msg=key)
+    expected = likelihood_gradients.by_autograd(name, B, arrays, -0.3)
+    likelihood_gradients.assert_close(gradients, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("key", likelihood_gradients.NAMES)
+def test_gradients_of_the_joint_density_agree_with_fifty_digits(key):
+    """To some hundreds of roundings at a condition of 1e3."""
+    arrays = parts(1)
+    _, gradients, *_ = evaluated(coupled_likelihoods.joint, arrays)
+    row = [part[0] for part in arrays]
+    expected = [likelihood_gradients.in_fifty_digits(B, row, key, i) for i in range(gradients[key].shape[1])]
+    likelihood_gradients.assert_close(gradients, {key: np.array([expected])}, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["joint", "marginal"])

@@ -118,29 +118,6 @@ def test_units_of_a_balance_do_not_spoil_the_factor_of_a_coupled_block(power):
     np.testing.assert_allclose(scaled.solve(torch.as_tensor(rhs * c)).numpy() * c, plain, rtol=1e-14)
 
 
-@pytest.mark.parametrize("pattern", [PATTERNS[name] for name in PATTERNS if name != "balances that share nothing"])
-@pytest.mark.parametrize(("batch", "tol_batch"), [((), ()), ((4,), ()), ((2, 4), (4,))])
-def test_what_stands_between_two_inverses_is_read_off_the_whole_matrix(pattern, batch, tol_batch):
-    B, var, tol_var = random_numbers(pattern, batch, tol_batch)
-    w = np.random.default_rng(1).normal(size=var.shape)
-    inverse = np.linalg.inv(dense(B, var, tol_var))
-    W = inverse @ (B * w[..., None, :]) @ B.T @ inverse
-    factor = BalanceOperator(torch.as_tensor(B)).inverted(*tensors(var, tol_var))
-    columns, rows = factor.sandwiched(torch.as_tensor(w))
-    np.testing.assert_allclose(columns, np.diagonal(B.T @ W @ B, axis1=-2, axis2=-1), rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(rows, np.diagonal(W, axis1=-2, axis2=-1), rtol=1e-11, atol=1e-12)
-
-
-def test_the_inverted_factor_is_the_factor_and_there_is_none_of_nearly_dependent_balances():
-    B, var, _ = random_numbers(PATTERNS["coupled rows apart, single between"], (5,))
-    rhs, exact = torch.as_tensor(np.random.default_rng(1).normal(size=(5, 3))), torch.zeros(3, dtype=torch.float64)
-    operator = BalanceOperator(torch.as_tensor(B))
-    solved = operator.inverted(torch.as_tensor(var), exact).solve(rhs)
-    assert torch.equal(solved, operator.factor(torch.as_tensor(var), exact).solve(rhs))
-    B[2] = B[0] + 1e-7 * B[2]
-    assert BalanceOperator(torch.as_tensor(B)).inverted(torch.as_tensor(var), exact) is None
-
-
 def test_the_reciprocal_of_nothing_is_nothing_and_so_are_its_derivatives():
     values = [4.0, 0.0, float("nan")]
     plain = torch.tensor(values, dtype=torch.float64)

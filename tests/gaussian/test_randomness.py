@@ -9,7 +9,7 @@ from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.gaussian.randomness import BatchGenerator, antithetic_normal, flat_antithetic_normals, random_keys
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
-from equipoise.training.gradient import backward
+from equipoise.training.objective import Objective
 
 
 def generator_of(rows, total, seed=3):
@@ -88,7 +88,7 @@ def test_gradients_of_shares_weighted_by_their_rows_are_that_of_the_batch():
     rows = Rows(x, y, torch.zeros(n, 1, dtype=torch.float64))
 
     def gradient(share):
-        nll = backward(model, rows.take(share), total, generator_of(share, n))
+        nll = Objective(model).backward(rows.take(share), total, generator_of(share, n))
         return torch.cat([nll.reshape(1), *(p.grad.flatten() for p in model.parameters())])
 
     parts = [(share.stop - share.start) / n * gradient(share) for share in (slice(0, 4), slice(4, 11))]

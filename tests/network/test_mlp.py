@@ -6,8 +6,8 @@ import torch
 
 import references
 from equipoise.gaussian.randomness import flat_antithetic_normals
-from equipoise.network.mlp import ACTIVATIONS, BayesianMLP
-from equipoise.network.propagation import split_units
+from equipoise.network.layers import ACTIVATIONS, split_units
+from equipoise.network.mlp import BayesianMLP
 
 
 def network(n_x=3, n_y=2, hidden=(5, 4), activation="silu", seed=0, std=None):
@@ -181,11 +181,11 @@ def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autogra
         rng, h = torch.Generator().manual_seed(2), x
         noise = split_units(flat_antithetic_normals(7, net.sizes[1:], rng).double(), 7, net.sizes)
         loc, var = net.posterior.loc, net.posterior.log_std.exp() ** 2
-        layers = list(zip(net._layers(loc), net._layers(var), noise, strict=True))
+        layers = list(zip(net.layers(loc), net.layers(var), noise, strict=True))
         for i, ((W, bias), (W_var, bias_var), xi) in enumerate(layers):
             h = h @ W + bias + (h**2 @ W_var + bias_var).sqrt() * xi
-            h = net._activate(h, i)
-        said = net._heads(h)
+            h = ACTIVATIONS[activation](h) if i < len(layers) - 1 else h
+        said = net.heads(h)
         return torch.cat([said.mean, said.var], -1)
 
     gaussian = net(x, torch.Generator().manual_seed(2))

@@ -30,7 +30,7 @@ def linear_network(n_inputs: int, n_outputs: int) -> BayesianMLP:
     network = BayesianMLP(n_inputs, n_outputs, hidden=()).double()
     network.set_variance_head(torch.full((n_outputs,), NOISE_VAR, dtype=torch.float64))
     with torch.no_grad():
-        W_log_std, bias_log_std = network._layers(network.posterior.log_std)[0]
+        W_log_std, bias_log_std = network.layers(network.posterior.log_std)[0]
         W_log_std[:, n_outputs:] = -18.0
         bias_log_std[n_outputs:] = -18.0
     return network
@@ -38,14 +38,14 @@ def linear_network(n_inputs: int, n_outputs: int) -> BayesianMLP:
 
 def mean_head(network: BayesianMLP, flat: torch.Tensor) -> np.ndarray:
     """The entries of a flat vector that belong to the mean head, as `(n_x + 1, n_y)`: weights, then biases."""
-    W, bias = network._layers(flat.detach())[0]
+    W, bias = network.layers(flat.detach())[0]
     return torch.cat([W, bias.unsqueeze(0)])[:, : network.n_outputs].numpy()
 
 
 def set_mean_head(network: BayesianMLP, loc: np.ndarray, std: np.ndarray) -> None:
     for flat, values in ((network.posterior.loc, loc), (network.posterior.log_std, np.log(std))):
         with torch.no_grad():
-            W, bias = network._layers(flat)[0]
+            W, bias = network.layers(flat)[0]
             W[:, : network.n_outputs] = torch.as_tensor(values[:-1])
             bias[: network.n_outputs] = torch.as_tensor(values[-1])
 

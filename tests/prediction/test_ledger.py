@@ -271,8 +271,8 @@ def test_the_terms_of_a_linear_model_are_those_of_its_closed_form():
     s, n = standardizer(DISJOINT, y_mean=np.zeros(6), y_std=np.ones(6)), 1024
     net = network(2, 6, hidden=(), weight_std=0.5)
     with torch.no_grad():  # the variance head neither depends on x nor on the draw
-        W, bias = net._layers(net.posterior.loc)[-1]
-        W_std, bias_std = net._layers(net.posterior.log_std)[-1]
+        W, bias = net.layers(net.posterior.loc)[-1]
+        W_std, bias_std = net.layers(net.posterior.log_std)[-1]
         W[:, 6:], bias[6:] = 0.0, -1.0
         W_std[:, 6:], bias_std[6:] = -30.0, -30.0
     base = predictive(s, tolerance=variances([0.3, 0.3]), rows=1)

@@ -60,7 +60,7 @@ def heads_of(gaussian):
 
 def closed(m, what, prior, draws, target):
     terms = DisjointTerms.of(m, sensors=False)
-    return getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws, m.network), target.mT.unsqueeze(1))
+    return getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws), target.mT.unsqueeze(1))
 
 
 @every_case
@@ -113,7 +113,7 @@ def test_an_output_that_its_balance_determines_has_no_variance_and_never_less():
     """`v − v² B² / (B² v)` for 6 × 1,000 variances: to rounding 0, on either side but for the bound."""
     terms = DisjointTerms(NetworkEvaluator(model().network), 0.7 * torch.eye(6, dtype=torch.float64))
     var = torch.rand(2, 500, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = ArrangedDraws(PosteriorDraws(torch.zeros(2, 1)), (), torch.zeros(2, 6, 2, 1, dtype=torch.float64), None)
+    drawn = ArrangedDraws(PosteriorDraws(torch.zeros(2, 1)), torch.zeros(2, 6, 2, 1, dtype=torch.float64), None)
     target = torch.zeros(6, 1, 500, dtype=torch.float64)
     left = terms.moment_fields((torch.zeros_like(var), var), drawn, target)["var"]
     assert bool((left >= 0.0).all())
@@ -126,7 +126,7 @@ def test_without_balances_the_network_is_left_as_it_is(layer):
     m = model()
     prior, draws, _ = block(m)
     m = m if layer else ConstrainedBNN(m.network, None, marginal)
-    terms, drawn = DisjointTerms.of(m, sensors=False), ArrangedDraws.of(draws, m.network)
+    terms, drawn = DisjointTerms.of(m, sensors=False), ArrangedDraws.of(draws)
     account = terms.ledger_fields(heads_of(prior), drawn, None)
     for name, expected in {"mu": prior.mean, "aleatoric": prior.var}.items():
         np.testing.assert_array_equal(account[name], expected, err_msg=name)
@@ -159,7 +159,7 @@ def test_blocks_of_different_shapes_or_fields_do_not_disturb_each_other():
     terms = DisjointTerms.of(m, sensors=False)
     parts = [block(m, n) for n in (5, 3)]
     made = [
-        (getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws, m.network), target.mT.unsqueeze(1)), what, part)
+        (getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws), target.mT.unsqueeze(1)), what, part)
         for part in parts
         for prior, draws, target in [part]
         for what in ("ledger_fields", "moment_fields")
@@ -191,7 +191,7 @@ def streamed(mu, v, r, again, target):
     for start in range(0, N, 32):
         part = slice(start, start + 32)
         draws = PosteriorDraws(torch.zeros(len(mu[part]), 1), r[part], again[part])
-        drawn = ArrangedDraws(draws, (), torch.stack([r[part], again[part]]).movedim(-1, 1), None)
+        drawn = ArrangedDraws(draws, torch.stack([r[part], again[part]]).movedim(-1, 1), None)
         account.add(terms.ledger_fields((mu[part], v[part]), drawn, target.mT.unsqueeze(1)), 0.0)
     return account.terms()
 

@@ -19,7 +19,13 @@ from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.prediction import trust
-from equipoise.prediction.trust import lessons, residual_var, residuals, sensor_table, tolerance_table
+from equipoise.prediction.trust import (
+    balance_residual_var,
+    residuals,
+    sensor_table,
+    tolerance_evidence,
+    tolerance_table,
+)
 
 EPS = np.finfo(float).eps
 
@@ -144,9 +150,9 @@ def test_what_is_averaged_over_rows_does_not_depend_on_how_many_are_looked_at_at
     model, rows = taught_model(sensor=variances([NAN, 0.3, 0.1]))
 
     def averages():
-        (lesson,) = lessons(model, rows, 4)
-        left, noise = trust.residual_var(model, rows, 4), trust.sensor_var(model, rows, 4)
-        return [*dataclasses.astuple(lesson), *left.tolist(), *noise.tolist()]
+        (evidence,) = tolerance_evidence(model, rows, 4)
+        left, noise = trust.balance_residual_var(model, rows, 4), trust.mean_sensor_var_over_rows(model, rows, 4)
+        return [*dataclasses.astuple(evidence), *left.tolist(), *noise.tolist()]
 
     at_once = averages()
     monkeypatch.setattr(trust, "AT_ONCE", 17)
@@ -156,7 +162,7 @@ def test_what_is_averaged_over_rows_does_not_depend_on_how_many_are_looked_at_at
 def test_fixed_tolerances_are_taught_nothing():
     model, rows = taught_model()
     model.conditioning.tolerance.learned.fill_(False)
-    assert lessons(model, rows, 4) == [None]
+    assert tolerance_evidence(model, rows, 4) == [None]
 
 
 def taught_model(*, tol_std=0.1, n=60, log_var=-8.0, loc=-6.0, std=3.0, likelihood=joint, sensor=None, offset=0.0):
@@ -202,7 +208,7 @@ def naive_log_likelihood(model, rows, rho, seed=0, n_draws=4):
     return total / n_draws
 
 
-def naive_lesson(model, rows):
+def naive_evidence(model, rows):
     """The range over prior mean ± 3 sd, and how far below the best the posterior mean lies, on the same 18 points."""
     q = model.conditioning.tolerance
     prior_mean, prior_std, loc, std = (float(part[0].detach()) for part in (q.prior_mean, q.prior_std, q.loc, q.std))
@@ -213,7 +219,7 @@ def naive_lesson(model, rows):
     return max(told[:13]) - min(told[:13]), max(posterior) - posterior[15]
 
 
-LESSONS = {
+EVIDENCE_CASES = {
     "joint": {},
     "marginal": {"likelihood": marginal},
     "sensors": {"sensor": variances([0.01, NAN, 0.02], loc=[-4.0] * 3)},
@@ -222,33 +228,35 @@ LESSONS = {
 }
 
 
-@pytest.mark.parametrize("settings", LESSONS.values(), ids=LESSONS)
-def test_a_lesson_is_read_from_the_expected_log_likelihood(settings):
+@pytest.mark.parametrize("settings", EVIDENCE_CASES.values(), ids=EVIDENCE_CASES)
+def test_evidence_is_read_from_the_expected_log_likelihood(settings):
     model, rows = taught_model(n=8, **settings)
-    (lesson,) = lessons(model, rows, seed=0)
-    information, shortfall = naive_lesson(model, rows)
-    np.testing.assert_allclose(lesson.information, information, rtol=1e-7)
-    np.testing.assert_allclose(lesson.shortfall, shortfall, rtol=1e-7, atol=1e-7)
+    (evidence,) = tolerance_evidence(model, rows, seed=0)
+    information, shortfall = naive_evidence(model, rows)
+    np.testing.assert_allclose(evidence.information, information, rtol=1e-7)
+    np.testing.assert_allclose(evidence.shortfall, shortfall, rtol=1e-7, atol=1e-7)
 
 
-def test_sensors_that_differ_per_row_enter_the_lesson():
+def test_sensors_that_differ_per_row_enter_the_evidence():
     model, rows = taught_model(n=8)
     w = torch.as_tensor(np.random.default_rng(0).uniform(0.001, 0.1, (8, 3)))
     rows = dataclasses.replace(rows, sensor_var=w)
-    (lesson,) = lessons(model, rows, seed=0)
-    information, shortfall = naive_lesson(model, rows)
-    np.testing.assert_allclose([lesson.information, lesson.shortfall], [information, shortfall], rtol=1e-7, atol=1e-7)
+    (evidence,) = tolerance_evidence(model, rows, seed=0)
+    information, shortfall = naive_evidence(model, rows)
+    np.testing.assert_allclose(
+        [evidence.information, evidence.shortfall], [information, shortfall], rtol=1e-7, atol=1e-7
+    )
 
 
-def test_a_lesson_from_some_of_the_rows_is_scaled_up_to_all(monkeypatch):
+def test_evidence_from_some_of_the_rows_is_scaled_up_to_all(monkeypatch):
     model, rows = taught_model(n=200)
-    monkeypatch.setattr(trust, "LESSON_WORK", 0)  # the least: 64 rows
-    (some,) = lessons(model, rows, seed=0)
+    monkeypatch.setattr(trust, "EVIDENCE_WORK", 0)  # the least: 64 rows
+    (some,) = tolerance_evidence(model, rows, seed=0)
     evenly = np.round(np.arange(64) * 199 / 63).astype(int)
-    (those,) = lessons(model, rows.take(torch.as_tensor(evenly)), seed=0)
+    (those,) = tolerance_evidence(model, rows.take(torch.as_tensor(evenly)), seed=0)
     np.testing.assert_allclose(some.information, those.information * 200 / 64, rtol=1e-10)
-    monkeypatch.setattr(trust, "LESSON_WORK", 10**9)
-    (every,) = lessons(model, rows, seed=0)
+    monkeypatch.setattr(trust, "EVIDENCE_WORK", 10**9)
+    (every,) = tolerance_evidence(model, rows, seed=0)
     np.testing.assert_allclose(some.information, every.information, rtol=0.3)  # rows are alike
 
 
@@ -258,22 +266,22 @@ def test_only_learned_tolerances_are_taught():
     model = ConstrainedBNN(network(2, 6), layer, joint, variances([0.1] * 6))
     rng = np.random.default_rng(0)
     rows = Rows(*(torch.as_tensor(rng.normal(size=(9, k))) for k in (2, 6, 3)))
-    first, second, third = lessons(model, rows, seed=0)
+    first, second, third = tolerance_evidence(model, rows, seed=0)
     assert first is None
     assert third is None
     assert isinstance(second, ToleranceEvidence)
 
 
-def test_without_balances_there_are_no_lessons():
+def test_without_balances_there_is_no_evidence():
     rows = Rows(torch.zeros(3, 2).double(), torch.zeros(3, 1).double())
-    assert lessons(ConstrainedBNN(network(2, 1), None, marginal), rows, seed=0) == []
+    assert tolerance_evidence(ConstrainedBNN(network(2, 1), None, marginal), rows, seed=0) == []
 
 
 def verdict_of(model, rows):
     s = standardizer([[1.0, -1.0, -1.0]], y_mean=np.zeros(3), y_std=np.ones(3))
     unbiased = [Residual(0.0, 0.1, 1.0, 60)]
     table = tolerance_table(
-        model, s, lessons(model, rows, seed=0), unbiased, np.array([False]), np.zeros(3), np.ones(1)
+        model, s, tolerance_evidence(model, rows, seed=0), unbiased, np.array([False]), np.zeros(3), np.ones(1)
     )
     return table.iloc[0]
 
@@ -334,7 +342,7 @@ def test_what_is_left_to_a_residual_is_the_variance_of_the_conditioned_residual(
     for v in var.reshape(-1, 6):
         G = B @ np.diag(v) @ B.T
         expected.append(np.diag(G - G @ np.linalg.solve(G + R, G)))
-    np.testing.assert_allclose(residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(balance_residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
 
 
 def test_under_the_papers_likelihood_what_is_left_to_a_residual_is_that_of_independent_outputs():
@@ -349,7 +357,7 @@ def test_under_the_papers_likelihood_what_is_left_to_a_residual_is_that_of_indep
         mu, v = (part[d, i].detach().numpy() for part in (said.mean, said.var))
         _, cov = references.conditioned(mu, v, s.B, rows.target[i].numpy(), np.array([0.0, 0.05, 1e4]))
         expected.append(s.B**2 @ np.diag(cov))
-    np.testing.assert_allclose(residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(balance_residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
 
 
 def test_scatter_that_is_more_or_less_than_explained_is_noted():
@@ -590,9 +598,11 @@ def test_the_sensors_average_is_over_rows_and_weights():
     x = torch.linspace(-1, 1, 7)[:, None]
     rows = Rows(x, torch.zeros(7, 2, dtype=torch.float64))
     with torch.no_grad():
-        weights = model.draw(4, 0).weights[: trust.LESSON_DRAWS]
+        weights = model.draw(4, 0).weights[: trust.EVIDENCE_DRAWS]
         factor = references.network_with_sensors(weights.numpy(), net.sizes, net.activation, x.tolist())[2]
         level = float(model.sensor.median()[0])
-    np.testing.assert_allclose(trust.sensor_var(model, rows, 4), [level * factor[..., 0].mean(), 0.3], rtol=1e-5)
+    np.testing.assert_allclose(
+        trust.mean_sensor_var_over_rows(model, rows, 4), [level * factor[..., 0].mean(), 0.3], rtol=1e-5
+    )
     given = Rows(x, rows.y, None, torch.arange(14.0).double().reshape(7, 2))
-    assert trust.sensor_var(model, given, 4).tolist() == [6.0, 7.0]
+    assert trust.mean_sensor_var_over_rows(model, given, 4).tolist() == [6.0, 7.0]

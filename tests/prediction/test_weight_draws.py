@@ -5,7 +5,7 @@ import pytest
 import torch
 from compiled_loops import loops_called
 
-from equipoise.network import propagation
+from equipoise.network import layers
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN, PosteriorDraws
 from equipoise.prediction.weight_draws import ArrangedDraws, NetworkEvaluator, draws_between
@@ -18,7 +18,7 @@ WAYS = [*((activation, way) for activation in ("silu", "tanh", "relu") for way i
 def way(request, monkeypatch):
     """Both ways that draws are evaluated; a test must have gone the one that it says."""
     if request.param == TORCH:
-        monkeypatch.setattr(propagation, "WIDEST", 0)
+        monkeypatch.setattr(layers, "WIDEST", 0)
     with loops_called() as called:
         yield
     assert bool(called) == (request.param == COMPILED)
@@ -36,7 +36,7 @@ def network(activation="silu", hidden=(7, 5), sensor_head=False, dtype=torch.flo
 def drawn_from(net, n=6, seed=0):
     with torch.no_grad():
         draws = ConstrainedBNN(net).draw(seed, 0)
-    return ArrangedDraws.of(PosteriorDraws(draws.weights[:n]), net)
+    return ArrangedDraws.of(PosteriorDraws(draws.weights[:n]))
 
 
 def inputs(n=9, dtype=torch.float64, seed=1):
@@ -75,6 +75,7 @@ def test_blocks_of_different_shapes_do_not_disturb_each_other():
         np.testing.assert_allclose(mean, net.at(drawn.draws.weights, x).mean, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("way", [COMPILED], indirect=True)  # the other way has no buffers
 @either_way
 def test_buffers_are_overwritten_by_the_next_block_of_their_shape():
     """As the docstring of `heads` says; the components of a mixture are copies of them."""
@@ -98,7 +99,7 @@ def test_the_inputs_and_the_draws_are_left_as_they_were():
 def test_tolerances_and_offsets_are_seen_with_balances_first():
     weights, shape = torch.zeros(5, sum((3 * 7 + 7, 7 * 5 + 5, 5 * 8 + 8)), dtype=torch.float64), (5, 1, 2)
     r, again, offset = (torch.arange(10.0).reshape(shape) + start for start in (0.0, 10.0, 20.0))
-    drawn = ArrangedDraws.of(PosteriorDraws(weights, r, again, offset), network())
+    drawn = ArrangedDraws.of(PosteriorDraws(weights, r, again, offset))
     assert len(drawn) == 5
     assert drawn.tolerances.shape == (2, 2, 5, 1)
     for d, k in np.ndindex(5, 2):
@@ -107,7 +108,7 @@ def test_tolerances_and_offsets_are_seen_with_balances_first():
     some = draws_between(PosteriorDraws(weights, r, again, offset), 1, 3)
     assert torch.equal(some.tol_var, r[1:3])
     assert some.sensor_var is None
-    plain = ArrangedDraws.of(PosteriorDraws(weights), network())
+    plain = ArrangedDraws.of(PosteriorDraws(weights))
     assert plain.tolerances is None
     assert plain.offset is None
 
@@ -132,5 +133,5 @@ def test_threads_share_the_draws_and_change_no_bit():
 def test_draws_that_are_strided_are_read_as_they_are():
     net, x = network(), inputs()
     weights = torch.randn(len(net.posterior.loc), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).T
-    mean, _ = NetworkEvaluator(net).heads(ArrangedDraws.of(PosteriorDraws(weights), net), x)
+    mean, _ = NetworkEvaluator(net).heads(ArrangedDraws.of(PosteriorDraws(weights)), x)
     torch.testing.assert_close(mean, net.at(weights, x).mean.detach())

@@ -7,7 +7,7 @@ import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
-from equipoise.reconciliation.alarms import worst_candidates
+from equipoise.reconciliation.gross_error_results import worst_candidates
 from equipoise.reconciliation.gross_errors import count_distinct, selection_limit, unit_directions
 
 ROWS = 10_000

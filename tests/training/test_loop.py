@@ -19,7 +19,7 @@ from equipoise.training.loop import mean_rmse, train
 from equipoise.training.objective import Objective
 from equipoise.training.optimizer import Adam
 from equipoise.training.plan import TrainingPlan, cosine, one_cycle
-from equipoise.training.starting_variances import residual_var
+from equipoise.training.starting_variances import output_residual_var
 
 pytestmark = pytest.mark.usefixtures("long_training")
 SHORT = TrainingPlan(max_epochs=24, mean_epochs=8, batch_size=16)
@@ -175,7 +175,7 @@ def test_the_last_phase_moves_spreads_and_variances_but_no_mean():
     list(run._phase_epochs())
     network = model.network
     for i, (old, new) in enumerate(
-        zip(network._layers(before["network.posterior.loc"]), network._layers(network.posterior.loc), strict=True)
+        zip(network.layers(before["network.posterior.loc"]), network.layers(network.posterior.loc), strict=True)
     ):
         last = i == len(network.sizes) - 2
         for a, b in zip(old, new, strict=True):
@@ -201,11 +201,11 @@ def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
     q, n_y, v = model.network.posterior, 2, torch.tensor([0.3, 0.1])
     model.network.set_variance_head(v)
     with torch.no_grad():
-        W, bias = model.network._layers(q.log_std)[0]
+        W, bias = model.network.layers(q.log_std)[0]
         W[:, :n_y], bias[:n_y], W[:, n_y:], bias[n_y:] = math.log(0.7), math.log(0.4), -30.0, -30.0
     run = _Run(model, rows, None, TrainingPlan(validation_draws=4000), seed=0)
     run.progress.phase = "elbo"
-    W, bias = (part[..., :n_y].double() for part in model.network._layers(q.loc.detach())[0])
+    W, bias = (part[..., :n_y].double() for part in model.network.layers(q.loc.detach())[0])
     x = rows.x.double()
     predicted = torch.distributions.Normal(x @ W + bias, (v.double() + 0.49 * x**2 + 0.16).sqrt())
     expected = -predicted.log_prob(rows.y).sum(1).mean()
@@ -327,7 +327,7 @@ def test_tolerances_learn_at_their_own_rate():
 def test_unmeasured_outputs_do_not_enter_the_errors():
     y = torch.tensor([[1.0, math.nan], [3.0, 4.0]])
     mean = torch.tensor([[0.0, 100.0], [1.0, 1.0]])
-    assert residual_var(mean, y).tolist() == [2.5, 9.0]
+    assert output_residual_var(mean, y).tolist() == [2.5, 9.0]
     assert float(mean_rmse(mean, y)) == pytest.approx((math.sqrt(2.5) + 3.0) / 2)
 
 

@@ -15,7 +15,7 @@ from equipoise.gaussian.tolerance import LogNormalVariance, TolerancePrior, tole
 from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
-from equipoise.training.starting_variances import balance_var, residual_var, split_residuals
+from equipoise.training.starting_variances import balance_var, output_residual_var, split_residuals
 
 B = torch.tensor([[-1.0, -1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)  # c = a + b, and 2 d is known
 SQUARES = np.array([3.0, 4.0])  # the layer divides its rows by their lengths, so tolerances are relative to these
@@ -71,7 +71,7 @@ def test_given_sensors_stay_and_what_they_do_not_explain_is_the_tolerances():
     values = start(model_of(sensor=(0.005,) * 4), rows)
     np.testing.assert_allclose(values["w"], 0.005**2)
     np.testing.assert_allclose(values["r"], 1e-4 - 0.005**2, rtol=0.05)
-    np.testing.assert_allclose(values["v"], residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
+    np.testing.assert_allclose(values["v"], output_residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
 
 
 def test_sensors_known_for_each_row_count_by_their_mean_variance():
@@ -79,7 +79,7 @@ def test_sensors_known_for_each_row_count_by_their_mean_variance():
     w = 0.005**2 * torch.where(torch.arange(N) % 2 == 0, 0.5, 1.5).double()[:, None].expand(N, 4)
     values = start(model_of(sensor=None), dataclasses.replace(rows, sensor_var=w))
     np.testing.assert_allclose(values["r"], 1e-4 - 0.005**2, rtol=0.05)
-    np.testing.assert_allclose(values["v"], residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
+    np.testing.assert_allclose(values["v"], output_residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
 
 
 def test_the_larger_scatter_of_training_and_held_out_rows_counts_output_by_output():
@@ -108,7 +108,7 @@ def test_a_tolerance_starts_at_its_prior_where_that_is_smaller_and_fixed_ones_st
 def test_without_sensors_the_network_starts_with_all_of_the_scatter(likelihood):
     rows = scattered(fit_error=0.3, sensor_std=0.01)
     values = start(model_of(sensor=None, likelihood=likelihood), rows)
-    np.testing.assert_allclose(values["v"], residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
+    np.testing.assert_allclose(values["v"], output_residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
     np.testing.assert_allclose(values["r"], 1e-4, rtol=0.05)
 
 

@@ -223,6 +223,7 @@ def parse_description(content: Mapping[str, Any], path: str | os.PathLike) -> De
     Args:
         content: The entry, from `read_header`.
         path: The file, for the message.
+    Returns: The description of the model.
     Raises: ArtifactError, with the first field that is missing or wrong.
     """
     try:

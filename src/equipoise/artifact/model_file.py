@@ -167,7 +167,16 @@ def write(path: str | os.PathLike, writer: Callable[[BinaryIO], object]) -> None
 
 
 def _replace_checksum(raw: bytes, old: str, new: str) -> bytes:
-    """Replace the checksum in the bytes of a file: the first occurrence, as users' texts come later, escaped twice."""
+    """Replace the checksum in the header of a model file, so that the file's length stays as it is.
+
+    Only the first occurrence in the file is replaced. That is the header's own: texts of users, which might hold the
+    same words, come after it, and their quotation marks are escaped once more.
+
+    Args:
+        raw: All bytes of the file.
+        old, new: The checksum in the file and its replacement, 64 hexadecimal digits each.
+    Returns: The bytes with the new checksum; unchanged where the old one does not occur.
+    """
     before, after = (rf"\"checksum\":\"{digits}\"".encode() for digits in (old, new))
     return raw.replace(before, after, 1)
 
@@ -201,6 +210,7 @@ def describe_model(
         model: A fitted `ConstrainedBNNRegressor`.
         job: Text of the job file to keep.
         notes: Texts and numbers to keep.
+    Returns: The description, with `NO_CHECKSUM` for the file's checksum.
     """
     constraint = model.constraint
     rows = () if constraint is None else zip(constraint.names, constraint.equations, constraint.units, strict=True)

@@ -93,8 +93,10 @@ def format_equation(coefficients: Mapping[str, float], constant: float = 0.0) ->
     """Write the equation `Σ_j c_j z_j + c_0 = 0` as text that `parse_equation` reads back exactly.
 
     Args:
-        coefficients: Column name `z_j` -> `c_j`; positive ones stand on the left, negative ones on the right.
+        coefficients: Column name `z_j` -> `c_j`.
         constant: `c_0`.
+    Returns: The equation; positive coefficients stand on its left side and negative ones on its right side, or all of
+        them on its left side where none is positive.
     Example:
         >>> format_equation({"Voltage [V]": 1.0, "ocv": -1.0, "eta": 0.5}, constant=-3.0)
         '`Voltage [V]` + 0.5*eta = ocv + 3'

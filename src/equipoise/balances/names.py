@@ -35,6 +35,7 @@ def quoted_list(names: Iterable[str], most: int = 12) -> str:
     Args:
         names: The names.
         most: Names beyond this number are counted instead.
+    Returns: The names in quotation marks, with commas and "and" between them; "none" without any.
     Example:
         >>> quoted_list(["a", "b", "c"])
         "'a', 'b' and 'c'"
@@ -53,6 +54,7 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     Args:
         name: The misspelt name.
         known: All known names; listed where none of them is close.
+    Returns: A sentence.
     Example:
         >>> did_you_mean("voltag", ["Voltage [V]", "Current [A]"])
         "Did you mean 'Voltage [V]'?"

@@ -101,6 +101,7 @@ def frame_builder(like: Any, names: Sequence[str], labels: Any = None) -> "Frame
         like: The table whose library, and index if it has one, the frames get; an array for no conversion.
         names: Names of the k columns.
         labels: Labels of the columns of a pandas frame, where they are not text.
+    Returns: The converter.
     Example:
         >>> import pandas as pd
         >>> frame_builder(pd.DataFrame({"x": [1.0]}, index=["noon"]), ["y"])(np.array([[2.0]]))

@@ -39,7 +39,7 @@ def split_at(held_out: ArrayLike, n: int) -> tuple[Positions, Positions]:
     """Hold out the rows at given positions.
 
     Args:
-        held_out: Positions of the rows to hold out; duplicates count once.
+        held_out: Positions of the rows to hold out, shape `(k,)`; duplicates count once.
         n: Number of rows.
     Returns: Positions of the rows to train on and of those held out, both ascending.
     Raises: InputError, if a position is out of range or too few rows are left to train on.

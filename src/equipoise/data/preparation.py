@@ -1,4 +1,10 @@
-"""Preparation of a fit: which balances the data obey to rounding, which tolerances and sensors are learned."""
+"""Preparation of a fit: which balances the data obey to rounding, which tolerances and sensors are learned.
+
+"To rounding" means here within the rounding of floating-point arithmetic, `ROUNDINGS` machine epsilons of the terms.
+The diagnosis before training uses the same limit, but its verdict `HOLDS_TO_ROUNDING`, in
+`diagnosis/balance_diagnosis.py`, also accepts residuals that are explained by numbers rounded in the table, such as to
+one decimal. Such a balance is not exact here: its tolerance is learned.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -62,7 +68,12 @@ class TrainingData:
         return standardize(self.standardizer, X, Y, None if per_row is None else per_row[positions])
 
     def streamed(self, positions: Positions, device: torch.device) -> StreamedRows:
-        """Return the rows at these positions, to be read and standardized batch by batch."""
+        """Return the rows at these positions, to be read and standardized batch by batch.
+
+        Args:
+            positions: Positions of n rows of the table, shape `(n,)`.
+            device: Device of the batches.
+        """
         return StreamedRows(self.X, self.Y, self.standardizer, positions, self.sensor_std_per_row, device)
 
     def sensor(self) -> LogNormalVariance | None:

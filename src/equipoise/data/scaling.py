@@ -54,6 +54,7 @@ class Standardizer:
             Y: Outputs in the user's units, shape `(n, n_y)`; NaN is ignored.
             constraint: The balances, or None.
             rows: Positions of the rows to use, ascending; all if None.
+        Returns: The translation of these columns and balances to standardized units.
         Example:
             >>> Standardizer.fit(np.array([[1.0], [3.0]]), np.array([[2.0], [2.0]])).x_mean
             array([2.])

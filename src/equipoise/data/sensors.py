@@ -1,4 +1,8 @@
-"""Sensors behind the outputs: standard deviations that the user gives, and the posterior of those to be learned."""
+"""Sensors behind the outputs: standard deviations that the user gives, and the posterior of those to be learned.
+
+Learned variances are one number ω per output here. How they depend on the inputs, `w(x) = ω κ(x)` (V4), is the business
+of `network/mlp.py`, whose sensor head is κ, and of `ConstrainedBNN.sensor_var`.
+"""
 
 import math
 import numbers

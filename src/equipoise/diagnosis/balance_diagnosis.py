@@ -24,6 +24,10 @@ The verdict is the first that applies:
 | biased | its mean, or its slope against an input, is significant and material (see `equipoise.balances.Residual`) |
 | holds within noise | otherwise |
 
+"Holds to rounding" (`HOLDS_TO_ROUNDING`) is wider than what training makes exact (`obeyed_to_rounding` in
+`data/preparation.py`), which is the first of its two criteria alone: where only the rounding of the numbers in the
+table explains the residuals, training learns the tolerance of the balance.
+
 A repair is proposed only if the repaired balance would not be refused in its turn and, where a number was fitted, would
 not be biased; a fitted factor must leave no more than 10 % of the terms' spread. In a steady plant the meters may
 scatter as much as the flows vary: its balance is not refused as long as it closes to 5 %, but the reason says that the

@@ -45,6 +45,7 @@ def diagnose_column(name: str, role: str, values: Array) -> ColumnFinding:
         name: Name of the column.
         role: `input`, `known`, `output` or `other`.
         values: Its values, shape `(n,)`; NaN is missing.
+    Returns: Counts and range.
 
     Example:
         >>> diagnose_column("x", "input", np.array([2.0, np.nan, 2.0, np.inf]))
@@ -66,6 +67,7 @@ def column_warnings(column: ColumnFinding, n_rows: int) -> list[str]:
     Args:
         column: The column, from `diagnose_column`.
         n_rows: Rows of the table.
+    Returns: Sentences; none for a column without faults.
     """
     sentences = []
     if column.missing == n_rows:

@@ -34,17 +34,24 @@ def outlier_positions(residual: Array, limit: float) -> Rows:
 
     Args:
         residual: Residuals of a balance, shape `(n,)`.
-        limit: Deviations from the median up to this are rounding.
+        limit: Deviations from the median up to this are rounding, in the balance's unit.
+    Returns: Positions, ascending.
     """
     positions = np.flatnonzero(outlier_mask(residual, size=0.0, rounding=limit))
     return positions if len(positions) <= MAX_OUTLIER_SHARE * len(residual) else positions[:0]
 
 
 def inlier_mask(residual: Array, limit: float) -> Mask:
-    """Return which rows count in the verdict on a balance: all but outliers, or all where more than 10 % are outliers.
+    """Return which rows count in the verdict on a balance: all but its outliers, as long as these are few.
+
+    Up to 10 % outlying rows (`MAX_IGNORED_SHARE`) are accidents and are left out. From 10 to 20 % of the rows
+    (`MAX_OUTLIER_SHARE`) are still listed by `outlier_positions`, but all rows count. Beyond 20 % there are no outliers
+    at all.
 
     Args:
-        residual, limit: As for `outlier_positions`.
+        residual: Residuals of a balance, shape `(n,)`.
+        limit: Deviations from the median up to this are rounding, in the balance's unit.
+    Returns: Mask, shape `(n,)`.
     Example:
         >>> z = np.array([0.1, -0.2, 50.0, 0.2, -0.1, 0.3, 0.0, 0.1, -0.3, 0.1])
         >>> np.flatnonzero(~inlier_mask(z, limit=0.0))

@@ -120,7 +120,10 @@ class NewSupports:
 
 
 def is_known(combination: Combination, known: list[Combination], std: Array) -> bool:
-    """Return whether a combination is implied by known ones that are as exact, or contains the support of one of them.
+    """Return whether a combination is nothing new beside known ones.
+
+    That is so if it follows from them (`is_implied`), or if it has all the columns of one of them and further ones. A
+    combination that holds to rounding is compared only with known ones that do, too.
 
     Args:
         combination: The combination.
@@ -132,10 +135,16 @@ def is_known(combination: Combination, known: list[Combination], std: Array) -> 
 
 
 def is_implied(combination: Combination, known: list[Combination], std: Array) -> bool:
-    """Return whether a combination is a linear combination of known ones that are as exact.
+    """Return whether a combination follows from known ones: whether it is, nearly, a weighted sum of them.
+
+    A combination that holds to rounding is compared only with known ones that do, too, since sums of noisy ones are
+    noisy. "Nearly" is a distance of less than `IMPLIED` between coefficients in units of the columns' standard
+    deviations, scaled to length 1.
 
     Args:
-        combination, known, std: As for `is_known`.
+        combination: The combination.
+        known: Known combinations.
+        std: Standard deviations of all columns, shape `(p,)`.
     """
     exact_enough = _as_exact(combination, known)
     if not exact_enough:

@@ -1,9 +1,15 @@
 """Joint (L2) and marginal (L1) log likelihood of a batch with all gradients, where no two balances share an output.
 
-The twin of `equipoise.training.closed_form`, which states the equations for any balances. Here `S` is diagonal and
-every output is in one balance at most. Arrays are `(n, n_y)` or `(n, m)`, row by row; functions that treat outputs one
-by one go through all rows at once, so that the compiler vectorises them; sums over outputs go row by row. A measurement
-that is NaN was not made.
+The twin of `ConditionedGaussian.log_prob` and of `equipoise.network.marginal`. The joint density and its gradients,
+with `d = v + w`, `g = v / d`, `e = y − μ`, `h = e / d`, `Q = B diag(g w) Bᵀ + R` and `S = B diag(v) Bᵀ + R`::
+
+    a = Q⁻¹ (t − B(μ + g e)),  c = S⁻¹ (t − B μ)
+    log p = −½ (h·e + a·Q a − c·S c + Σ log d + log det Q − log det S + n_y log 2π)           (L2)
+    μ̄ = h − Bᵀ c + (1 − g) ⊙ Bᵀ a        t̄ = c − a        r̄ = ½ (a² − c² + diag(S⁻¹ − Q⁻¹))
+
+Here `S` and `Q` are diagonal and every output is in one balance at most. Arrays are `(n, n_y)` or `(n, m)`, row by row;
+functions that treat outputs one by one go through all rows at once, so that the compiler vectorises them; sums over
+outputs go row by row. A measurement that is NaN was not made: `1 / d = 0` and `w / d = 1`.
 """
 
 import math

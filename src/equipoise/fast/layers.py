@@ -1,9 +1,9 @@
 """Forward and backward passes of a mean-field network, all layers in one compiled call (V2).
 
-The twin of `equipoise.network.propagation`, which computes the same by torch operators. Arrays are flat. An array
-over units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over
-weights holds one layer after the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as
-everywhere in the library. `sizes` are the widths of all layers, inputs first, int64.
+The twin of `equipoise.network.BayesianMLP`, which computes the same by torch operators. Arrays are flat. An array over
+units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over weights
+holds one layer after the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as everywhere in
+the library. `sizes` are the widths of all layers, inputs first, int64.
 """
 
 import math
@@ -24,7 +24,7 @@ _BLOCK = 32  # rows whose sum is computed in the network's precision, before it 
 def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes, ratios):
     """Compute the units of all layers for one draw of the weights per row, by local reparameterisation (V2).
 
-    The twin of `equipoise.network.propagation.propagate_draws`.
+    The twin of `equipoise.network.BayesianMLP.forward`.
 
     Args:
         sizes: Widths of the layers, inputs first.
@@ -169,7 +169,15 @@ def _sum_rows(values, out):
 def forward_means(sizes, activation, loc, x, units, slopes):
     """Compute the units of all layers at the means of all weights.
 
-    The twin of `equipoise.network.propagation.propagate_means`; arguments are those of `forward`.
+    The twin of `equipoise.network.BayesianMLP.at_means`.
+
+    Args:
+        sizes: Widths of the layers, inputs first.
+        activation: A value of `ACTIVATIONS`.
+        loc: Means of the posterior, over weights.
+        x: Inputs, `(n, n_x)`, flat.
+        units: Filled with the units after their activation, over units.
+        slopes: Filled with the derivatives of the activations, over units but for the last layer.
     """
     n = units.size // sizes[1:].sum()
     h, weight, start = x, 0, 0
@@ -197,7 +205,11 @@ def _add_bias(a, bias):
 def backward_means(sizes, loc, x, units, slopes, grad, grad_loc):
     """Compute the gradient with respect to `loc` from the gradient with respect to the last layer of `forward_means`.
 
-    Arguments are those of `backward`.
+    Args:
+        sizes, loc, x: As in `forward_means`.
+        units, slopes: As filled by `forward_means`.
+        grad: Gradient with respect to the units of the last layer, `(n, n_out)`, flat.
+        grad_loc: Filled, over weights.
     """
     n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
     for layer in range(sizes.size - 2, -1, -1):

@@ -1,7 +1,8 @@
 """Draws of log-normal variances (tolerances and sensors) for the rows of a batch, with gradients (K2).
 
-The twin of `equipoise.gaussian.LogNormalVariance.draw_and_pull`. A posterior is a tuple of arrays of shape `(k,)`:
-`loc`, `log_std`, floor, mask of the learned variances, fixed variances, prior mean, prior standard deviation.
+The twin of `equipoise.gaussian.LogNormalVariance.draw_rows` and of its derivatives. A posterior is a tuple of arrays of
+shape `(k,)`: `loc`, `log_std`, floor, mask of the learned variances, fixed variances, prior mean, prior standard
+deviation.
 """
 
 from equipoise.fast.compilation import compiled

@@ -1,6 +1,6 @@
 """The gradient of the training objective in one compiled call, the optimizer's update excepted (E1, E2).
 
-The twin of `equipoise.training.gradient.backward`, which computes the same gradient by torch operators.
+The twin of autograd over `equipoise.network.ConstrainedBNN.negative_elbo`.
 """
 
 import numpy as np
@@ -125,21 +125,29 @@ def _pull_sensor_var(omega, sensor, heads, known_w, grad_w, grad_heads):
 def _density(
     balances, paper, mean, var, target, tol_var, y, w, grad_mean, grad_var, grad_tol, grad_w
 ) -> tuple[float, float]:
-    """Compute the mean of `−log p(y)` and its gradients, for compiled code only.
+    """Compute the mean of `−log p(y)` over a batch and its gradients; a stub that Python never runs.
+
+    Where compiled code calls it, numba puts the function in its place that `_choose_density` chooses.
 
     Args:
         balances, paper, target, y, w: As in `negative_elbo`; arrays have shape `(n, n_y)` or `(n, m)`.
         mean, var, tol_var: The network's mean and variance, shape `(n, n_y)`, and tolerances, shape `(n, m)`.
         grad_mean, grad_var, grad_tol, grad_w: Filled with gradients.
     Returns:
-        The mean, and the largest element of an inverse, 0 where no balances share outputs.
+        The mean of `−log p(y)`, and the largest element of an inverse, 0 where no balances share outputs.
+    Raises: TypeError, if Python calls it.
     """
     raise TypeError("_density is for compiled code.")
 
 
 @overload(_density)
 def _choose_density(balances, paper, mean, var, target, tol_var, y, w, grad_mean, grad_var, grad_tol, grad_w):
-    """Choose the density by the types of `balances` and `paper`, so that only the one needed is compiled."""
+    """Choose the implementation of `_density` by the types of its arguments, so that only the one needed is compiled.
+
+    Arguments are numba's types of those of `_density`: a pair of arrays as `balances` means that no two balances share
+    an output, None as `paper` the joint density (L2).
+    Returns: A function with the arguments of `_density`, for numba to compile.
+    """
     disjoint = len(balances) == 2
     module = disjoint_likelihoods if disjoint else coupled_likelihoods
     function = module.joint if isinstance(paper, types.NoneType) else module.marginal

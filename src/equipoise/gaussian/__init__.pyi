@@ -1,4 +1,3 @@
-from .conditioned_moments import BlockUpdate as BlockUpdate, DisjointUpdate as DisjointUpdate
 from .conditioning import ConditioningLayer as ConditioningLayer, condition as condition
 from .distributions import (
     ConditionedGaussian as ConditionedGaussian,

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from equipoise.balances import LinearConstraint
 from equipoise.errors import InputError
-from equipoise.gaussian.conditioned_moments import UpdatedGaussian
 from equipoise.gaussian.connected_blocks import block_layout
 from equipoise.gaussian.distributions import ConditionedGaussian, DiagonalGaussian
 from equipoise.gaussian.operator import BalanceOperator
@@ -68,7 +67,7 @@ def condition(
             raise InputError("input_var needs A, the coefficients of the inputs, but got A=None. Pass A=constraint.A.")
         n_hidden = A.shape[-1]
         prior, operator = _with_hidden_inputs(prior, operator.B, A.to(work), input_var.to(work))
-    return UpdatedGaussian(prior, operator, target, tol_var, n_hidden, dtype, rounding)
+    return ConditionedGaussian(prior, operator, target, tol_var, n_hidden, dtype, rounding)
 
 
 def _tolerance_variances(tol_var: Tensor | float, target: Tensor, work: torch.dtype) -> Tensor:
@@ -221,6 +220,8 @@ class ConditioningLayer(nn.Module):
             target: `t`, each balance divided by its scale, shape `(..., m)`.
             tol_var: Relative tolerance variances, shape `(..., m)`.
             rounding: As in `condition`, each balance divided by its scale.
+        Returns:
+            The distribution after conditioning, event shape `(n_y,)`.
         """
         return condition(gaussian, self.operator(_work_dtype(gaussian.mean)), target, tol_var, rounding=rounding)
 

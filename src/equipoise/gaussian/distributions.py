@@ -45,6 +45,8 @@ class DiagonalGaussian:
         Args:
             n_draws: Number of draws, which become axis 0 of the result.
             generator: Source of random numbers; torch's default by default.
+        Returns:
+            Draws of `y`, shape `(n_draws, ..., n_y)`.
         """
         shape = (n_draws, *common_shape(self.mean.shape, self.var.shape))
         return self.mean + self.var.sqrt() * _standard_normal(shape, self.mean, generator)
@@ -160,6 +162,8 @@ class ConditionedGaussian:
         Args:
             n_draws: Number of draws, which become axis 0 of the result.
             generator: Source of random numbers; torch's default by default.
+        Returns:
+            Draws of `y`, shape `(n_draws, ..., n_y)`.
         """
         parts = (self.prior.mean, self.prior.var, self.target, self.tol_var, self.operator.B[..., 0])
         shape = batch_shape(*parts)
@@ -175,6 +179,8 @@ class ConditionedGaussian:
         Args:
             y0: Draws `y₀ ~ N(μ, diag(v))`, shape `(..., n_y)`, hidden variables included.
             noise: Standard normal numbers, `ε = √r · noise`, shape `(..., m)`.
+        Returns:
+            Draws after conditioning, of the shape of `y0`.
         """
         exact_target = self.target - safe_sqrt(self.tol_var) * noise
         return self._correct_exact(y0 + self.gain(exact_target - self.operator.apply(y0)), exact_target)
@@ -246,6 +252,12 @@ def _rounding(c: ConditionedGaussian, y: Tensor) -> Tensor:
 
 def normal_log_prob(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
     """Compute `log N(y; mean, var)` element by element, for tensors that broadcast to one shape.
+
+    Args:
+        y: Values.
+        mean, var: Means and variances of the normal distributions.
+    Returns:
+        Log densities in nats, of the common shape.
 
     Example:
         >>> normal_log_prob(torch.zeros(2), torch.zeros(2), torch.ones(2))        # −½ log 2π

@@ -119,18 +119,13 @@ class BalanceOperator:
         Args:
             var: `v`, shape `(..., n_y)`.
             tol_var: `r`, shape `(..., m)`.
+        Returns:
+            The factor, with which systems in `S` are solved: diagonal where no two balances share an output, else
+            block by block.
         """
         if not self.coupled:
             return DiagonalFactor(self, var, tol_var)
         return BlockFactor(self, [_factor_group(group, var, tol_var) for group in self.groups])
-
-    def inverted(self, var: Float[Tensor, "... n_y"], tol_var: Float[Tensor, "... m"]) -> "BlockFactor | None":
-        """Factorise `S` by inverses of its blocks, or return None unless all blocks are well conditioned.
-
-        Arguments are those of `factor`.
-        """
-        parts = [_invert_group(group, var, tol_var) for group in self.groups]
-        return None if None in parts else BlockFactor(self, parts)  # type: ignore[arg-type]
 
 
 class DiagonalFactor:
@@ -207,12 +202,6 @@ class BlockFactor:
         """`diag(Bᵀ S⁻¹ B)`; `v` times this is the share of its variance that each output loses (C4)."""
         return sum(group.scatter_columns(_adjoint_diag(group, part)) for group, part in self._blocks())  # type: ignore[return-value]
 
-    def sandwiched(self, w: Float[Tensor, "... n_y"]) -> tuple[Float[Tensor, "... n_y"], Float[Tensor, "... m"]]:
-        """Compute `diag(Bᵀ W B)` and `diag(W)` of `W = S⁻¹ B diag(w) Bᵀ S⁻¹`; needs a factor by `operator.inverted`."""
-        diagonals = [_sandwiched(group, part, w) for group, part in self._blocks()]
-        columns = [group.scatter_columns(d[0]) for group, d in zip(self.operator.groups, diagonals, strict=True)]
-        return sum(columns), self._rows([d[1] for d in diagonals])  # type: ignore[return-value]
-
     def half(self) -> Float[Tensor, "... m n_y"]:
         """Compute `L⁻¹ B` with `S = L Lᵀ`, whose Gram matrix is `Bᵀ S⁻¹ B`; rows in the order of the blocks."""
         return torch.cat([group.scatter_rows(part.half(group.B)) for group, part in self._blocks()], dim=-2)
@@ -251,11 +240,6 @@ def _adjoint_diag(group: BlockGroup, part: FactorisedBlocks) -> Tensor:
     if isinstance(part, ScalarBlocks):
         return group.B.squeeze(-2).square() * part.inverse
     return group.adjoint_diag(part.inverse) if isinstance(part, InvertedBlocks) else part.half(group.B).square().sum(-2)
-
-
-def _sandwiched(group: BlockGroup, part: FactorisedBlocks, w: Tensor) -> tuple[Tensor, Tensor]:
-    X = part.inverse.unsqueeze(-1) if isinstance(part, ScalarBlocks) else part.inverse  # type: ignore[union-attr]
-    return group.diagonals(X @ group.gram(group.columns_of(w)) @ X)
 
 
 def _log_prob(factor: Factor, residual: Tensor) -> Tensor:

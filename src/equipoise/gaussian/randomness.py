@@ -109,6 +109,8 @@ def random_keys(n: int, generator: torch.Generator | None = None) -> list[int]:
     Args:
         n: Number of keys.
         generator: Source of random numbers; torch's default by default.
+    Returns:
+        n whole numbers from 0 to 2⁶³ − 1.
 
     Example:
         >>> keys = random_keys(2, torch.Generator().manual_seed(0))

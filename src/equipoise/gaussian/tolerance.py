@@ -6,9 +6,8 @@ posterior. Sensor variances `w` are treated in the same way; offsets `δ` of bal
 
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -117,33 +116,15 @@ class LogNormalVariance(nn.Module):
         return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
-        """Draw variances for each of `n` rows of a batch, shape `(n, k)`, with antithetic noise."""
-        return self.at(self.loc + self.std * _antithetic_like(self.loc, n, generator))
-
-    @torch.no_grad()
-    def draw_and_pull(
-        self, n: int, generator: torch.Generator | None = None
-    ) -> tuple[Float[Tensor, "n k"], Callable[[Tensor, float], None]]:
-        """Draw variances as `draw_rows` does, without a graph, with the function that computes gradients.
+        """Draw variances for each row of a batch, with antithetic noise, differentiable with respect to the parameters.
 
         Args:
             n: Number of rows.
-            generator: Source of random numbers.
+            generator: Source of random numbers; torch's default by default.
         Returns:
-            The draws, shape `(n, k)`, and a function of the loss's gradient with respect to them and of the weight of
-            the KL divergence (K2) in the loss. It stores the gradients of the parameters in their `.grad`.
+            Variances, shape `(n, k)`; fixed ones are the same in all rows.
         """
-        noise = _antithetic_like(self.loc, n, generator)
-        derivative = torch.addcmul(self.loc, self.std, noise).exp_()  # dr / dρ = exp(ρ)
-        return torch.where(self.learned, derivative + self.floor, self.fixed), partial(self._pull, noise, derivative)
-
-    @torch.no_grad()
-    def _pull(self, noise: Tensor, derivative: Tensor, grad_var: Tensor, kl_weight: float) -> None:
-        grad_rho, std = grad_var * derivative, self.std
-        z, ratio = (self.loc - self.prior_mean) / self.prior_std, std / self.prior_std
-        grad_loc = grad_rho.sum(0).add_(z / self.prior_std, alpha=kl_weight)
-        grad_log_std = torch.linalg.vecdot(grad_rho, noise, dim=0).mul_(std).add_(ratio.square() - 1.0, alpha=kl_weight)
-        self.loc.grad, self.log_std.grad = (torch.where(self.learned, grad, 0.0) for grad in (grad_loc, grad_log_std))
+        return self.at(self.loc + self.std * _antithetic_like(self.loc, n, generator))
 
     def median(self) -> Float[Tensor, " k"]:
         """Compute the posterior medians of the variances, `exp(E[ρ])` plus the floor."""
@@ -203,25 +184,15 @@ class GaussianOffset(nn.Module):
         return self.at(_noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n m"]:
-        """Draw offsets for each of `n` rows of a batch, shape `(n, m)`, with antithetic noise."""
-        return self.at(_antithetic_like(self.loc, n, generator))
+        """Draw offsets for each row of a batch, with antithetic noise, differentiable with respect to the parameters.
 
-    @torch.no_grad()
-    def draw_and_pull(
-        self, n: int, generator: torch.Generator | None = None
-    ) -> tuple[Float[Tensor, "n m"], Callable[[Tensor, float], None]]:
-        """Draw offsets as `draw_rows` does, without a graph, with the function that computes gradients.
-
-        Arguments and results are those of `LogNormalVariance.draw_and_pull`; the KL divergence is (K3).
+        Args:
+            n: Number of rows.
+            generator: Source of random numbers; torch's default by default.
+        Returns:
+            Offsets in units of `c_k`, shape `(n, m)`; 0 where none is learned.
         """
-        noise = _antithetic_like(self.loc, n, generator)
-        return self.at(noise), partial(self._pull, noise)
-
-    @torch.no_grad()
-    def _pull(self, noise: Tensor, grad_offset: Tensor, kl_weight: float) -> None:
-        grad_loc = grad_offset.sum(0) + self.loc * kl_weight
-        grad_log_std = (grad_offset * noise).sum(0) * self.std + (self.std.square() - 1.0) * kl_weight
-        self.loc.grad, self.log_std.grad = (torch.where(self.learned, grad, 0.0) for grad in (grad_loc, grad_log_std))
+        return self.at(_antithetic_like(self.loc, n, generator))
 
     def at(self, noise: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:
         """Compute the offsets `loc + std · noise`, shape `(..., m)`; 0 where none is learned."""
@@ -248,9 +219,11 @@ def tolerance_posterior(
     Args:
         tolerance: `None` (learned, default prior), `0` (exact), a standard deviation in the balance's own unit, a
             `TolerancePrior`, or a mapping from balance names to these (unnamed balances are learned).
-        names: Names of the balances.
-        row_scale: `c_k`, shape `(m,)` (Z2).
+        names: Names of the m balances.
+        row_scale: Scales `c_k` in the balances' own units, shape `(m,)` (Z2).
         floor: Smallest relative variance of a learned tolerance, shape `(m,)` or a number.
+    Returns:
+        The posterior of m relative variances, which starts at the prior; given tolerances are fixed in it.
     Raises:
         InputError: If a tolerance is negative or not a number, or a name is not that of a balance.
 
@@ -303,6 +276,11 @@ def _normalise(entry, name: str) -> TolerancePrior | float:
 
 def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
     """Compute mean and standard deviation of the log-normal variable `exp(ρ)`, `ρ ~ N(mu, std²)` (K4).
+
+    Args:
+        mu, std: Mean and standard deviation of `ρ`.
+    Returns:
+        Mean and standard deviation of `exp(ρ)`.
 
     Example:
         >>> mean, std = log_normal_moments(0.0, 1.0)

@@ -11,7 +11,10 @@ from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """A function `(gaussian, y, sensor_var) -> log p(y)` of each row; NaN in y means "not measured"."""
+    """A function of a Gaussian of the true outputs and of measured ones that returns the log density of each row.
+
+    Arguments and result are those of `marginal` and `joint`.
+    """
 
     def __call__(
         self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, sensor_var: Tensor | float = 0.0
@@ -33,11 +36,11 @@ def marginal(
     completely has a finite density.
 
     Args:
-        gaussian: Distribution of the true outputs, conditioned on the balances if there are any.
-        y: Measured outputs, NaN where not measured; the terms of those are dropped.
+        gaussian: Distribution of the true outputs, conditioned on the balances if there are any, shape `(..., n_y)`.
+        y: Measured outputs, NaN where not measured, shape `(..., n_y)`; the terms of those are dropped.
         sensor_var: Sensor variances `w`, broadcast against `y`.
     Returns:
-        Log density of each row, in nats.
+        Log density of each row, in nats, shape `(...)`.
 
     Example:
         >>> marginal(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, torch.nan]))
@@ -59,11 +62,11 @@ def joint(
     """Compute the log density of all measured outputs together; outputs not measured are marginalised (L2).
 
     Args:
-        gaussian: Distribution of the true outputs, conditioned on the balances if there are any.
-        y: Measured outputs, NaN where not measured.
+        gaussian: Distribution of the true outputs, conditioned on the balances if there are any, shape `(..., n_y)`.
+        y: Measured outputs, NaN where not measured, shape `(..., n_y)`.
         sensor_var: Sensor variances `w`, broadcast against `y`.
     Returns:
-        Log density of each row, in nats.
+        Log density of each row, in nats, shape `(...)`.
 
     Example:
         >>> joint(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.zeros(2), sensor_var=1.0)

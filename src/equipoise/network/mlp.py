@@ -10,8 +10,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.gaussian import DiagonalGaussian, flat_antithetic_normals
+from equipoise.network.layers import (
+    ACTIVATIONS,
+    CompiledDraws,
+    CompiledMeans,
+    can_differentiate,
+    is_compiled,
+    layer_views,
+    split_units,
+)
 from equipoise.network.posterior import MeanFieldGaussian
-from equipoise.network.propagation import ACTIVATIONS, layers, propagate_draws, propagate_means, split_units
 
 LOG_VAR_BOUND = 20.0  # of the logarithm of a variance, either way
 LOG_FACTOR_BOUND = 4.0  # of the logarithm of a sensor factor
@@ -76,7 +84,7 @@ class BayesianMLP(nn.Module):
         self.n_outputs = n_outputs
         self.activation = activation
         self.sizes = (n_inputs, *hidden, (3 if sensor_head else 2) * n_outputs)
-        self.posterior = MeanFieldGaussian(self._starting_weights(generator), prior_std, init_std)
+        self.posterior = MeanFieldGaussian(self.starting_weights(generator), prior_std, init_std)
 
     def forward(self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None) -> NetworkGaussian:
         """Compute one Gaussian per row, each with a weight draw of its own, by local reparameterisation.
@@ -91,60 +99,65 @@ class BayesianMLP(nn.Module):
             x: Standardized inputs.
             generator: Randomness of the draws.
         """
-        xi, tiny = split_units(self._noise(x, generator), len(x), self.sizes), torch.finfo(x.dtype).tiny
-        h, var = x, self._layers(self.posterior.std.square().clamp_min(tiny))
-        for i, ((W, bias), (W_var, bias_var)) in enumerate(zip(self._layers(self.posterior.loc), var, strict=True)):
-            std = torch.addmm(bias_var, h.square(), W_var).sqrt()
-            h = self._activate(torch.addmm(bias, h, W) + std * xi[i], i)
-        return self._heads(h)
+        q, noise = self.posterior, self._noise(x, generator)
+        if self._has_twin(x):
+            return self.heads(CompiledDraws.apply(q.loc, q.log_std, x, noise, self.sizes, self.activation))
+        xi, means, var = split_units(noise, len(x), self.sizes), self.layers(q.loc), q.std.square()
+        variances = self.layers(var.clamp_min(torch.finfo(x.dtype).tiny))
 
-    def propagate(
-        self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None
-    ) -> tuple[NetworkGaussian, Callable[..., tuple[Tensor, Tensor]]]:
-        """Compute `forward` without a graph, and the function that propagates gradients back.
+        def layer(i: int, h: Tensor) -> Tensor:
+            (W, bias), (W_var, bias_var) = means[i], variances[i]
+            return torch.addmm(bias, h, W) + torch.addmm(bias_var, h.square(), W_var).sqrt() * xi[i]
 
-        Args:
-            x: Standardized inputs.
-            generator: Randomness of the draws.
-        Returns:
-            The Gaussians, and a function from the loss's gradients with respect to `mean`, `var` and `sensor_factor`
-            (None without a sensor head) to those with respect to the posterior's `loc` and `log_std`.
-        """
-        q = self.posterior
-        h, pull = propagate_draws(q.loc, q.log_std, x, self._noise(x, generator), self.sizes, self.activation)
-        gaussian = self._heads(h.detach())
-        return gaussian, lambda *gradients: pull(self._gradient_of_units(h, gaussian, *gradients))
+        return self.heads(self._units(x, layer))
 
-    def propagate_means(self, x: Float[Tensor, "n n_x"]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Compute the means of `at_means` without a graph, and the function that propagates their gradient back.
+    def at(
+        self,
+        weights: Float[Tensor, "n_draws P"],
+        x: Float[Tensor, "... n n_x"],
+        masks: Sequence[Float[Tensor, "n_draws n _"]] | None = None,
+    ) -> NetworkGaussian:
+        """Evaluate the network at joint weight draws; Gaussians of shape `(n_draws, n, n_y)`.
 
         Args:
-            x: Standardized inputs.
-        Returns:
-            Means `(n, n_y)`, and a function from the loss's gradient with respect to them to that of `loc`.
+            weights: A flat weight vector for each draw.
+            x: Inputs of all draws, or of each draw its own, shape `(n_draws, n, n_x)`.
+            masks: Factors of the hidden units, one array for each hidden layer, as in dropout.
         """
-        h, pull = propagate_means(self.posterior.loc, x, self.sizes, self.activation)
-        rest = h.shape[-1] - self.n_outputs
-        return h[:, : self.n_outputs], lambda of_mean: pull(nn.functional.pad(of_mean, (0, rest)))
-
-    def at(self, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
-        """Evaluate the network at joint weight draws, each for all rows; Gaussians of shape `(n_draws, n, n_y)`."""
-        h = x.expand(weights.shape[0], *x.shape)
-        for i, (W, bias) in enumerate(self._layers(weights)):
-            h = self._activate(torch.baddbmm(bias.unsqueeze(-2), h, W), i)
-        return self._heads(h)
+        shared = x if x.ndim == 3 else x.expand(len(weights), *x.shape)
+        return self.heads(self._units(shared, self._affine(weights), masks))
 
     def at_means(self, x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """Evaluate the network at the posterior means of the weights; one Gaussian per row."""
-        h = x
-        for i, (W, bias) in enumerate(self._layers(self.posterior.loc)):
-            h = self._activate(torch.addmm(bias, h, W), i)
-        return self._heads(h)
+        return self.heads(self._units_at_means(x))
+
+    def mean_at_means(self, x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_y"]:
+        """Evaluate only the mean head at the posterior means of the weights."""
+        return self._units_at_means(x)[:, : self.n_outputs]
+
+    def features(self, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
+        """Evaluate the units of the last hidden layer at one weight vector.
+
+        Args:
+            weights: The flat weight vector.
+            x: Standardized inputs, which are returned where the network has no hidden layer.
+        """
+        return self._units(x, self._affine(weights), n_layers=len(self.sizes) - 2)
+
+    def heads(self, units: Float[Tensor, "... n_out"]) -> NetworkGaussian:
+        """Compute means, variances (V3) and, with a sensor head, sensor factors (V4) from the last layer's units."""
+        mean, raw, *rest = units.split(self.n_outputs, dim=-1)
+        factor = _bounded(rest[0], LOG_FACTOR_BOUND).exp() if rest else None  # V4
+        return NetworkGaussian(mean, _bounded(raw, LOG_VAR_BOUND).exp(), factor)  # V3
+
+    def layers(self, flat: Float[Tensor, "... P"]) -> list[tuple[Tensor, Tensor]]:
+        """Return views `(W, bias)` of each layer in a flat vector of weights."""
+        return layer_views(flat, self.sizes)
 
     @torch.no_grad()
     def set_variance_head(self, var: Float[Tensor, " n_y"]) -> None:
         """Set the last layer so that the variance is `var` and the sensor factor 1 for every input."""
-        W, bias = self._layers(self.posterior.loc)[-1]
+        W, bias = self.layers(self.posterior.loc)[-1]
         log_var = var.log().clamp(-0.9 * LOG_VAR_BOUND, 0.9 * LOG_VAR_BOUND)
         W[:, self.n_outputs :] = 0.0
         bias[self.n_outputs :] = 0.0
@@ -154,39 +167,58 @@ class BayesianMLP(nn.Module):
     def hold_means(self) -> None:
         """Set the gradients of the posterior means to zero, except those of the variance and sensor heads."""
         if (grad := self.posterior.loc.grad) is not None:
-            W, bias = self._layers(grad)[-1]
+            W, bias = self.layers(grad)[-1]
             kept = W[:, self.n_outputs :].clone(), bias[self.n_outputs :].clone()
             grad.zero_()
             W[:, self.n_outputs :], bias[self.n_outputs :] = kept
 
-    def _layers(self, flat: Float[Tensor, "... P"]) -> list[tuple[Tensor, Tensor]]:
-        return layers(flat, self.sizes)
+    def _units(
+        self,
+        x: Tensor,
+        layer: Callable[[int, Tensor], Tensor],
+        masks: Sequence[Tensor] | None = None,
+        n_layers: int | None = None,
+    ) -> Tensor:
+        """Pass rows through the layers: the definition of the forward pass.
 
-    def _activate(self, h: Tensor, layer: int) -> Tensor:
-        return ACTIVATIONS[self.activation](h) if layer < len(self.sizes) - 2 else h
+        Args:
+            x: Inputs, shape `(..., n, n_x)`.
+            layer: Computes the pre-activations of layer number i from its inputs.
+            masks: Factors of the hidden units.
+            n_layers: Number of layers; all by default.
+        """
+        h, last = x, len(self.sizes) - 2
+        for i in range(last + 1 if n_layers is None else n_layers):
+            h = layer(i, h)
+            if i < last:
+                h = ACTIVATIONS[self.activation](h)
+                h = h if masks is None else h * masks[i]
+        return h
+
+    def _units_at_means(self, x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_out"]:
+        loc = self.posterior.loc
+        if self._has_twin(x):
+            return CompiledMeans.apply(loc, x, self.sizes, self.activation)
+        return self._units(x, self._affine(loc))
+
+    def _affine(self, weights: Float[Tensor, "... P"]) -> Callable[[int, Tensor], Tensor]:
+        """Return the function that computes the pre-activations of a layer for given weights."""
+        parts = self.layers(weights)
+
+        def layer(i: int, h: Tensor) -> Tensor:
+            W, bias = parts[i]
+            return torch.addmm(bias, h, W) if W.ndim == 2 else torch.baddbmm(bias.unsqueeze(-2), h, W)
+
+        return layer
+
+    def _has_twin(self, x: Tensor) -> bool:
+        return is_compiled(self.posterior.loc, self.sizes, self.activation) and can_differentiate(x)
 
     def _noise(self, x: Tensor, generator: torch.Generator | None) -> Float[Tensor, " units"]:
         """Draw a standard normal number for each row and unit, layer by layer, flat."""
         return flat_antithetic_normals(len(x), self.sizes[1:], generator, x.dtype, x.device)
 
-    def _heads(self, h: Tensor) -> NetworkGaussian:
-        mean, raw, *rest = h.split(self.n_outputs, dim=-1)
-        factor = _bounded(rest[0], LOG_FACTOR_BOUND).exp() if rest else None  # V4
-        return NetworkGaussian(mean, _bounded(raw, LOG_VAR_BOUND).exp(), factor)  # V3
-
-    def _gradient_of_units(
-        self, h: Tensor, gaussian: NetworkGaussian, of_mean: Tensor, of_var: Tensor, of_factor: Tensor | None
-    ) -> Float[Tensor, "n n_out"]:
-        """Compute the gradient of the last layer's units from those of mean, variance and sensor factor (V3, V4)."""
-        of_h = torch.zeros_like(h)
-        heads = of_h.split(self.n_outputs, dim=-1)
-        heads[0].copy_(of_mean)
-        heads[1].copy_(of_var * _slope(gaussian.var, LOG_VAR_BOUND))
-        if gaussian.sensor_factor is not None and of_factor is not None:
-            heads[2].copy_(of_factor * _slope(gaussian.sensor_factor, LOG_FACTOR_BOUND))
-        return of_h
-
-    def _starting_weights(self, generator: torch.Generator | None) -> Tensor:
+    def starting_weights(self, generator: torch.Generator | None) -> Tensor:
         """Draw weights from `N(0, 1 / fan_in)`; biases are 0."""
         parts = []
         for fan_in, fan_out in itertools.pairwise(self.sizes):
@@ -197,8 +229,3 @@ class BayesianMLP(nn.Module):
 
 def _bounded(raw: Tensor, bound: float) -> Tensor:
     return bound * torch.tanh(raw / bound)
-
-
-def _slope(value: Tensor, bound: float) -> Tensor:
-    """Differentiate `value = exp(_bounded(raw, bound))` with respect to `raw`."""
-    return (1.0 - (value.log() / bound).square_()).mul_(value)

@@ -42,8 +42,9 @@ class NegativeElbo:
             −ELBO / N = E_q[−log p(y)] + (T KL(q(θ)‖p(θ)) + KL(q(ρ)‖p(ρ)) + …) / N
 
         Args:
-            kl_weight: Weight of all divergences.
-            temperature: `T`, the additional weight of the divergence of the network's weights.
+            kl_weight: Weight of all divergences; during training it grows from 0 to 1.
+            temperature: `T`, a further weight of the divergence of the network's weights alone (E2); 1 is the ELBO.
+        Returns: The loss in nats, a scalar.
         """
         kl = temperature * self.kl_weights + self.kl_tolerance.sum() + self.kl_offset.sum() + self.kl_sensor.sum()
         return self.nll + kl_weight * kl / self.n_rows
@@ -119,6 +120,8 @@ class ConstrainedBNN(nn.Module):
             target: `t = b − A x`, shape `(..., m)`.
             tol_var: Tolerances `r`, shape `(..., m)`.
             offset: Added to `target`, shape `(..., m)`.
+        Returns: The Gaussian after conditioning, shape `(..., n_y)`; the one before where balances, targets or
+            tolerances are None.
         """
         work = torch.float32 if gaussian.mean.device.type == "mps" else torch.float64
         gaussian = DiagonalGaussian(gaussian.mean.to(work), gaussian.var.to(work))
@@ -128,7 +131,13 @@ class ConstrainedBNN(nn.Module):
         return self.conditioning.condition(gaussian, target, tol_var, self.rounding)
 
     def forward(self, rows: Rows, generator: torch.Generator | None = None) -> DiagonalGaussian | ConditionedGaussian:
-        """Compute one conditioned Gaussian per row, each with its own draw of weights, tolerances and offsets."""
+        """Compute one conditioned Gaussian per row, each with its own draw of weights, tolerances and offsets.
+
+        Args:
+            rows: Inputs and targets of n rows, in standardized units.
+            generator: Randomness of the draws; torch's default by default.
+        Returns: Gaussians of the true outputs, shape `(n, n_y)`; not conditioned without balances.
+        """
         return self._conditioned(self.network(rows.x, generator), rows, generator)
 
     def log_likelihood(
@@ -139,7 +148,8 @@ class ConstrainedBNN(nn.Module):
         Args:
             prior: The network's Gaussians for these rows, before conditioning.
             rows: Targets, measured outputs, and sensor variances where they are known per row.
-            generator: Randomness of the draws.
+            generator: Randomness of the draws; torch's default by default.
+        Returns: Log densities in nats, shape `(n,)`.
         """
         gaussian = self._conditioned(prior, rows, generator)
         return self.likelihood(gaussian, rows.y, self._sensor_var(rows, prior, generator))
@@ -154,7 +164,8 @@ class ConstrainedBNN(nn.Module):
         Args:
             rows: The batch.
             n_rows: Number of rows in the data set.
-            generator: Randomness of the draws.
+            generator: Randomness of the draws; torch's default by default.
+        Returns: The parts of the bound; `per_row` adds them up.
         """
         nll = -self.log_likelihood(self.network(rows.x, generator), rows, generator).mean()
         none = torch.zeros(0, dtype=nll.dtype, device=nll.device)
@@ -169,7 +180,15 @@ class ConstrainedBNN(nn.Module):
         )
 
     def draw(self, seed: int, block: int) -> PosteriorDraws:
-        """Draw block number `block` of `DRAW_BLOCK` joint posterior draws; they depend on (seed, block) alone."""
+        """Draw a block of `DRAW_BLOCK` joint posterior draws of weights, tolerances, offsets and sensor variances.
+
+        Draws depend on (seed, block) alone.
+
+        Args:
+            seed: Seed of all blocks.
+            block: Number of the block: 0 has the first `DRAW_BLOCK` draws.
+        Returns: The draws, on axis 0.
+        """
         generator = torch.Generator().manual_seed(derived_seed(seed, block))
         posterior, layer, n = self.network.posterior, self.conditioning, DRAW_BLOCK
         normal = partial(_normal, generator, posterior.loc.device)
@@ -191,13 +210,19 @@ class ConstrainedBNN(nn.Module):
             draws: Posterior draws.
             x: Standardized inputs, shape `(n, n_x)`.
             target: `t = b − A x`, shape `(n, m)`; None without balances.
+        Returns: Gaussians of the true outputs; not conditioned without balances.
         """
         return self.measured_at(draws, x, target)[0]
 
     def measured_at(
         self, draws: PosteriorDraws, x: Tensor, target: Tensor | None
     ) -> tuple[DiagonalGaussian | ConditionedGaussian, Float[Tensor, "n_draws n n_y"] | float]:
-        """Compute the Gaussians of `at` and the sensor variances `w`, 0 without sensors."""
+        """Compute the Gaussians of the true outputs, and the variances of the sensors that measure them.
+
+        Arguments are those of `at`.
+
+        Returns: The Gaussians of `at`, and sensor variances `w` of the same shape; 0 without sensors.
+        """
         prior = self.network.at(draws.weights, x)
         gaussian = self.condition(prior, target, draws.tol_var, draws.offset)
         return gaussian, 0.0 if draws.sensor_var is None else self.sensor_var(draws.sensor_var, prior)

@@ -45,19 +45,6 @@ class MeanFieldGaussian(nn.Module):
         squares = (2.0 * log_ratio).exp() + (self.loc.double() / self.prior_std).square()
         return (0.5 * squares - log_ratio - 0.5).sum()
 
-    @torch.no_grad()
-    def set_grad(self, of_loc: Float[Tensor, " P"], of_log_std: Float[Tensor, " P"], kl_weight: float) -> None:
-        """Set `.grad` to the gradients of a loss plus those of `kl_weight · KL` (K1).
-
-        Args:
-            of_loc, of_log_std: Gradients of the loss with respect to `loc` and `log_std`.
-            kl_weight: Weight of the divergence.
-        """
-        precision = self.prior_std**-2
-        self.loc.grad = of_loc.add(self.loc, alpha=kl_weight * precision)
-        relative = (2.0 * self.log_std).exp_().mul_(precision).sub_(1.0)
-        self.log_std.grad = of_log_std.add(relative, alpha=kl_weight)
-
     def draw(self, noise: Float[Tensor, "n_draws P"]) -> Float[Tensor, "n_draws P"]:
         """Return joint weight draws `θ = loc + std ⊙ ξ` for standard normal numbers `ξ` (V1)."""
         return self.loc + self.std * noise

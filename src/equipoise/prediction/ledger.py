@@ -8,6 +8,8 @@ Over the same draws of (θ, ρ), with `Δ = μ_C − μ` and one ddof (0, so tha
 Measured values add `E[w]`. `Var[Δ]` is not the tolerance's own share: with r fixed it is not zero. That share is::
 
     E_θ[Var_r μ_C] = E[½ (μ_C(θ, ρ₁) − μ_C(θ, ρ₂))²]                                (D2)
+
+The terms of single draws, `LEDGER_FIELDS`, are computed in `per_draw_moments.py`; here they are averaged.
 """
 
 from dataclasses import dataclass

@@ -46,7 +46,14 @@ def squared_error(p: Predictive, Y: Any) -> Array:
 
 
 def interval_width(p: Predictive, level: float = 0.95) -> Array:
-    """Compute the mean width over rows of the central intervals of probability `level`, shape `(n_y,)`."""
+    """Compute the mean width over rows of the central intervals of probability `level`.
+
+    Args:
+        p: The prediction.
+        level: Probability of the intervals.
+    Returns:
+        Widths in user units, shape `(n_y,)`.
+    """
     lower, upper = p.interval(level)
     return (np.asarray(upper, dtype=float) - np.asarray(lower, dtype=float)).mean(0)
 
@@ -95,8 +102,10 @@ def coverage_of_pit(F: Float[np.ndarray, "n n_y"], levels: Any) -> Float[np.ndar
     """Compute the share of rows inside central intervals from values of `pit`: `|F − ½| ≤ level / 2`.
 
     Args:
-        F: Values of `pit`, NaN where nothing was measured.
+        F: Values of `pit`, NaN where nothing was measured, shape `(n, n_y)`.
         levels: Probabilities of the intervals, one number or several.
+    Returns:
+        Shares, shape `(n_levels, n_y)`; NaN for an output that was never measured.
     Raises:
         InputError: If a level is not strictly between 0 and 1.
 
@@ -143,7 +152,14 @@ def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
 
 
 def mean_crps(p: Predictive, Y: Any) -> Array:
-    """Average `crps` over the measured values, shape `(n_y,)`; NaN for an output that was never measured."""
+    """Average the continuous ranked probability score `crps` over the rows in which an output was measured.
+
+    Args:
+        p: The prediction of measured values.
+        Y: Measured outputs, shape `(n, n_y)`.
+    Returns:
+        Mean scores in user units, shape `(n_y,)`; NaN for an output that was never measured.
+    """
     return _mean_over_rows(crps(p, Y))
 
 
@@ -164,6 +180,8 @@ def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.nd
         Y: Measured outputs, shape `(n_rows, n_y)`; a row in which an output is missing gets NaN.
         scale: `s`, such as the training data's standard deviations, shape `(n_y,)`, so that units do not matter.
         n: Number of draws, at least 2.
+    Returns:
+        Scores without unit, shape `(n_rows,)`.
     Raises:
         InputError: If `n` or `scale` is out of range.
     """
@@ -184,7 +202,9 @@ def joint_nll(p: Predictive, Y: Any) -> float:
 
     Args:
         p: The prediction of measured values.
-        Y: Measured outputs, shape `(n, n_y)`.
+        Y: Measured outputs, shape `(n, n_y)`, NaN where not measured.
+    Returns:
+        The mean over rows in nats, with densities in user units.
     """
     seen = ~np.isnan(p._user_outputs(Y)).all(1)
     return -float(p.log_prob(Y)[seen].mean()) if seen.any() else math.nan

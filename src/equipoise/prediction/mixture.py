@@ -61,13 +61,16 @@ class Mixture:
     def _components(
         self, rows: slice, again: bool = False
     ) -> Iterator[tuple[AnyGaussian, Tensor | float, AnyGaussian | None]]:
-        """Yield components of the mixture at some rows, one block of draws after the other.
+        """Yield the components of the mixture (P1) at some rows, one block of posterior draws after the other.
 
         Args:
             rows: The rows.
-            again: Whether to condition each block on a second draw of the tolerances, too.
+            again: Whether to condition the network's Gaussians of each block a second time, with a second draw of the
+                tolerances for the same weights, as the ledger needs (D2).
         Yields:
-            Conditioned Gaussians `(n_draws, n, n_y)`, their sensor variances, and those of the second draw or None.
+            For each block of draws, in standardized units: the Gaussians after conditioning, shape
+            `(n_draws, n, n_y)`; the sensor variances to be added for measured values, broadcast against them, 0 for
+            true values; and the Gaussians conditioned with the second tolerances, None without `again` or balances.
         """
         (x, target), network = self._inputs(rows), NetworkEvaluator(self.model.network, self._model_sensors)
         for arranged, heads in self._evaluated(x, network, self._draws_at_once(len(x))):
@@ -174,7 +177,7 @@ class Mixture:
             return self._kept_arranged[key]
         draws, starts = self._draws(block), range(0, n, at_once)
         parts = [draws_between(draws, start, min(start + at_once, n)) for start in starts]
-        arranged = [ArrangedDraws.of(part, self.model.network) for part in parts]
+        arranged = [ArrangedDraws.of(part) for part in parts]
         if block in self._kept_draws:
             self._kept_arranged[key] = arranged
         return arranged

@@ -1,4 +1,8 @@
-"""Draws of output vectors from blocks of Gaussians, with noise that depends on the position of the row alone."""
+"""Draws of output vectors from blocks of Gaussians, with noise that depends on the position of the row alone.
+
+This file makes the noise and adds that of the sensors. Matheron's rule (M1), which turns noise into joint draws that
+obey the balances, is `ConditionedGaussian.update` in `gaussian/distributions.py`.
+"""
 
 import torch
 from jaxtyping import Float
@@ -45,7 +49,9 @@ def sample(
         gaussian: Gaussians of shape `(n_draws, n, n_y)`.
         sensor_var: `w`, broadcast against them.
         noise: Standard normal numbers for the outputs, the sensors and the balances, in this order.
-        joint: Joint draws by Matheron's rule (M1), or independent ones from the diagonal of `Σ_C`.
+        joint: Joint draws by Matheron's rule (M1, `ConditionedGaussian.update`), or independent ones from the diagonal
+            of `Σ_C`.
+    Returns: One draw from each Gaussian, shape `(n_draws, n, n_y)`.
     """
     n_y = gaussian.mean.shape[-1]
     of_y, of_sensor, of_balance = noise.split([n_y, n_y, noise.shape[-1] - 2 * n_y], dim=-1)

@@ -18,10 +18,10 @@ from equipoise.network import ConstrainedBNN, NetworkGaussian, marginal
 
 Array = NDArray[np.float64]
 HALF_WIDTH = 1.959964  # of a 95 % interval, in standard errors: the meaning of ± in notes and tables
-LESSON_WORK = 2**22  # rows × draws × grid points × balances at most, over which log-likelihoods are evaluated
-LESSON_DRAWS = 4
+EVIDENCE_WORK = 2**22  # rows × draws × grid points × balances at most, over which log-likelihoods are evaluated
+EVIDENCE_DRAWS = 4  # weight draws over which log-likelihoods are averaged
 MOST_ROWS = 100_000  # over which averages are computed, evenly spaced
-AT_ONCE = PIECE // LESSON_DRAWS  # rows
+AT_ONCE = PIECE // EVIDENCE_DRAWS  # rows
 
 
 def residuals(constraint: LinearConstraint, X: Table, Y: Table, relative_rounding: float) -> list[Residual]:
@@ -64,7 +64,9 @@ def _residual(comoments: Comoments, columns: tuple[str, ...], rounding: float) -
 
 
 @torch.no_grad()
-def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 13) -> list[ToleranceEvidence | None]:
+def tolerance_evidence(
+    model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 13
+) -> list[ToleranceEvidence | None]:
     """Measure for each learned tolerance how much the data determine it, and how far training is from its optimum.
 
     Both follow from the expected log-likelihood as a function of one `ρ`, with the weights fixed and the other
@@ -85,15 +87,15 @@ def lessons(model: ConstrainedBNN, rows: AnyRows, seed: int, grid_points: int = 
     q, learned = layer.tolerance, layer.tolerance.learned.tolist()
     if not any(learned):
         return [None] * len(learned)
-    index = _spaced(rows, LESSON_WORK // (LESSON_DRAWS * grid_points * sum(learned) ** 2))
+    index = _spaced(rows, EVIDENCE_WORK // (EVIDENCE_DRAWS * grid_points * sum(learned) ** 2))
     parts = [rows.take(part) for part in index.split(AT_ONCE)]
     priors = [_few_draws(model, part, seed) for part in parts]
     expected = _ExpectedLogLikelihood(model, priors, parts, len(rows) / len(index))
-    return [_lesson(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
+    return [_evidence_of_balance(expected, q, k, grid_points) if learned[k] else None for k in range(len(learned))]
 
 
 @torch.no_grad()
-def residual_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " m"]:
+def balance_residual_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " m"]:
     """Compute the posterior variance of each balance's relative residual, averaged over rows, tolerances at medians.
 
     ::
@@ -107,17 +109,21 @@ def residual_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tenso
         model: The fitted model.
         rows: Rows to average over; if there are more than `MOST_ROWS`, evenly spaced ones.
         seed: Seed of the weight draws.
+    Returns:
+        Variances in units of the balances' squared scales `c_k²`, shape `(m,)`.
     """
     layer = model.conditioning
     if layer is None:
         return torch.zeros(0, dtype=torch.float64)
     r = layer.tolerance.median()
-    index = _spaced(rows, min(MOST_ROWS, LESSON_WORK // (LESSON_DRAWS * max(1, len(r)) ** 2)))
-    sums = [_residual_var_of_rows(model, rows.take(part), r, seed).sum(0) for part in index.split(AT_ONCE)]
+    index = _spaced(rows, min(MOST_ROWS, EVIDENCE_WORK // (EVIDENCE_DRAWS * max(1, len(r)) ** 2)))
+    sums = [_balance_residual_var_of_rows(model, rows.take(part), r, seed).sum(0) for part in index.split(AT_ONCE)]
     return torch.stack(sums).sum(0) / len(index)
 
 
-def _residual_var_of_rows(model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int) -> Float[Tensor, "n m"]:
+def _balance_residual_var_of_rows(
+    model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int
+) -> Float[Tensor, "n m"]:
     """Compute the posterior variance of each balance's relative residual in each row, averaged over draws (Z4)."""
     conditioned = model.condition(_few_draws(model, rows, seed), rows.target, r)
     if not isinstance(conditioned, ConditionedGaussian):  # the model imposes balances in another way
@@ -128,13 +134,15 @@ def _residual_var_of_rows(model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " 
 
 
 @torch.no_grad()
-def sensor_var(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " n_y"]:
+def mean_sensor_var_over_rows(model: ConstrainedBNN, rows: AnyRows, seed: int) -> Float[Tensor, " n_y"]:
     """Average sensor variances over rows, in standardized units: known ones, or `ω κ(x)` with `ω` at its median.
 
     Args:
         model: The fitted model.
         rows: Rows to average over: all for variances known per row, else at most `MOST_ROWS`, evenly spaced.
         seed: Seed of the weight draws.
+    Returns:
+        Mean variances `w`, shape `(n_y,)`; 0 without sensors.
     """
     if (known := mean_sensor_var(rows)) is not None:
         return known
@@ -153,7 +161,7 @@ def _spaced(rows: AnyRows, budget: int) -> Tensor:
 
 def _few_draws(model: ConstrainedBNN, rows: Rows, seed: int) -> NetworkGaussian:
     """Evaluate the network at a few weight draws for all rows, before conditioning."""
-    return model.network.at(model.draw(seed, 0).weights[:LESSON_DRAWS], rows.x)
+    return model.network.at(model.draw(seed, 0).weights[:EVIDENCE_DRAWS], rows.x)
 
 
 @dataclass(frozen=True)
@@ -187,7 +195,9 @@ class _ExpectedLogLikelihood:
         return float(model.likelihood(conditioned, rows.y, w).mean(0).sum())
 
 
-def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int) -> ToleranceEvidence:
+def _evidence_of_balance(
+    expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int
+) -> ToleranceEvidence:
     prior_mean, prior_std = float(q.prior_mean[k]), float(q.prior_std[k])
     loc, std = float(q.loc[k]), float(q.std[k])
 
@@ -211,7 +221,7 @@ def _lesson(expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid
 def tolerance_table(
     model: ConstrainedBNN,
     standardizer: Standardizer,
-    taught: list[ToleranceEvidence | None],
+    evidence_by_balance: list[ToleranceEvidence | None],
     systematic: list[Residual],
     obeyed_to_rounding: NDArray[np.bool_],
     sensor_var: Array,
@@ -221,11 +231,11 @@ def tolerance_table(
 
     Args:
         model, standardizer: Fitted model and change of units.
-        taught: Result of `lessons`.
+        evidence_by_balance: Result of `tolerance_evidence`, one for each balance; empty without balances.
         systematic: Result of `residuals`.
         obeyed_to_rounding: Which balances the data obey to rounding.
-        sensor_var: `w` in standardized units, averaged over rows, shape `(n_y,)`.
-        residual_var: Result of the function of that name, shape `(m,)`.
+        sensor_var: Result of `mean_sensor_var_over_rows`, shape `(n_y,)`.
+        residual_var: Result of `balance_residual_var`, shape `(m,)`.
     Returns:
         One row per balance, empty without balances.
     """
@@ -241,12 +251,12 @@ def tolerance_table(
         record |= _tolerance_record(layer.tolerance, k, float(standardizer.row_scale[k]))
         if obeyed_to_rounding[k] and record["kind"] == "exact":
             record["kind"] = "exact to rounding"
-        kl, lesson = record["kl"], taught[k] if taught else None
-        record["information"] = math.nan if lesson is None else lesson.information
+        kl, evidence = record["kl"], evidence_by_balance[k] if evidence_by_balance else None
+        record["information"] = math.nan if evidence is None else evidence.information
         both = record["kind"] == "learned" and bool((sensor_learned & (constraint.B[k] != 0)).any())
-        record["informed"] = verdict(record["kind"], kl, lesson) == "informed"
+        record["informed"] = verdict(record["kind"], kl, evidence) == "informed"
         record["separable"] = not both
-        record["verdict"] = verdict(record["kind"], kl, lesson, separable=not both)
+        record["verdict"] = verdict(record["kind"], kl, evidence, separable=not both)
         record["biased"] = systematic[k].biased
         w = float((standardizer.B[k] ** 2 * sensor_var).sum())
         record["noise_std"] = math.sqrt(float(residual_var[k]) + w) * float(standardizer.row_scale[k])
@@ -326,7 +336,7 @@ def sensor_table(
     Args:
         model, standardizer: Fitted model and change of units.
         outputs: Names of the outputs.
-        sensor_var: `w` in standardized units, averaged over rows, shape `(n_y,)`.
+        sensor_var: Result of `mean_sensor_var_over_rows`, shape `(n_y,)`.
     Returns:
         One row per output.
     """

@@ -13,16 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
-from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, PosteriorDraws, is_compiled, layers
+from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, PosteriorDraws, is_compiled
 
-_IN_PLACE = {
-    "silu": torch.ops.aten.silu_,
-    "tanh": torch.ops.aten.tanh_,
-    "relu": torch.ops.aten.relu_,
-    "gelu": torch.ops.aten.gelu_,
-}
 Heads = tuple[Tensor, ...]
 """Mean, variance and, if it is wanted, sensor factor, each `(n_draws, n, n_y)`; buffers, not values."""
 
@@ -39,27 +32,21 @@ class ArrangedDraws:
 
     Args:
         draws: The draws.
-        layers: Weights `(n_draws, fan_in, fan_out)` and bias `(n_draws, 1, fan_out)` of each layer. The first has its
-            bias as the last row of its weights instead, to go with a column of ones beside the inputs.
         tolerances: Both draws of r, balances before draws.
         offset: Offsets of the balances, likewise.
     """
 
     draws: PosteriorDraws
-    layers: tuple[tuple[Tensor, Tensor | None], ...]
     tolerances: Float[Tensor, "2 m n_draws 1"] | None
     offset: Float[Tensor, "m n_draws 1"] | None
 
     @classmethod
-    def of(cls, draws: PosteriorDraws, network: BayesianMLP) -> "ArrangedDraws":
-        """Arrange draws of a network's weights, of tolerances and of offsets."""
-        n_x, width = network.sizes[:2]
-        first = draws.weights[:, : (n_x + 1) * width].unflatten(-1, (n_x + 1, width))  # a bias follows its weights
-        rest = ((W, bias.unsqueeze(-2)) for W, bias in layers(draws.weights, network.sizes)[1:])
+    def of(cls, draws: PosteriorDraws) -> "ArrangedDraws":
+        """Arrange draws of tolerances and of offsets."""
         both = [part for part in (draws.tol_var, draws.tol_var_again) if part is not None]
         tolerances = torch.stack(both).movedim(-1, 1) if both else None
         offset = None if draws.offset is None else draws.offset.movedim(-1, 0)
-        return cls(draws, ((first, None), *rest), tolerances, offset)
+        return cls(draws, tolerances, offset)
 
     def __len__(self) -> int:
         """Return the number of draws."""
@@ -75,9 +62,8 @@ class NetworkEvaluator:
     """
 
     def __init__(self, network: BayesianMLP, sensor_factor: bool = True):
-        self._network, self._activate = network, _IN_PLACE[network.activation]
+        self._network = network
         self._n_heads = network.sizes[-1] // network.n_outputs if sensor_factor else 2
-        self._layer_buffers: dict[tuple[int, int], _LayerBuffers] = {}
         self._head_buffers: dict[tuple[int, int], Tensor] = {}
 
     def heads(self, draws: ArrangedDraws, x: Float[Tensor, "n n_x"]) -> Heads:
@@ -92,18 +78,9 @@ class NetworkEvaluator:
         shape = len(draws), x.shape[0]
         if is_compiled(x, self._network.sizes, self._network.activation):
             return self._compiled(draws, x, shape)
-        if shape not in self._layer_buffers:
-            self._layer_buffers[shape] = _LayerBuffers(shape, self._network, x, self._n_heads)
-        buffers, h = self._layer_buffers[shape], pad(x, (0, 1), value=1.0).expand(len(draws), -1, -1)  # for first bias
-        for (W, bias), units in zip(draws.layers, buffers.units, strict=True):
-            h = torch.bmm(h, W, out=units)
-            if bias is not None:
-                h.add_(bias)
-            if units is not buffers.units[-1]:
-                self._activate(h)
-        for raw, bound, positive in buffers.raw_heads:
-            torch.div(raw, bound, out=positive).tanh_().mul_(bound).exp_()  # V3, V4
-        return buffers.heads
+        gaussian = self._network.at(draws.draws.weights, x)
+        heads = gaussian.mean, gaussian.var, gaussian.sensor_factor
+        return tuple(head for head in heads[: self._n_heads] if head is not None)
 
     def _compiled(self, draws: ArrangedDraws, x: Tensor, shape: tuple[int, int]) -> Heads:
         """Evaluate the network by one compiled loop over draws, shared by as many threads as torch has."""
@@ -129,14 +106,3 @@ class NetworkEvaluator:
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(torch.get_num_threads())
-
-
-class _LayerBuffers:
-    """Memory for the units of all layers and for the heads."""
-
-    def __init__(self, shape: tuple[int, int], network: BayesianMLP, like: Tensor, n_heads: int):
-        self.units = [like.new_empty(*shape, width) for width in network.sizes[1:]]
-        mean, *raw = self.units[-1].split(network.n_outputs, dim=-1)[:n_heads]
-        positive = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in raw]
-        self.raw_heads = list(zip(raw, (LOG_VAR_BOUND, LOG_FACTOR_BOUND), positive, strict=False))
-        self.heads = mean, *positive

@@ -10,8 +10,9 @@ of any length.
   measurement pattern, `solution` for a table, `classical_reconciliation` has the result.
 - Adjustment by a model: `assimilation` conditions draws on readings, `updated_prediction` is the prediction after that,
   `contributions` shares the change among readings and balances, `model_reconciliation` has the result.
-- Gross errors: `significance` (critical values), `gross_errors` (global, nodal, measurement and likelihood ratio test),
-  `alarms` (their results), `serial_elimination`.
+- Gross errors: `significance` (critical values), `gross_errors` (nodal, measurement and likelihood ratio test),
+  `gross_error_results` (what they return, and the threshold of the global test, whose statistic `solution` has),
+  `serial_elimination`.
 - Over a table: `totals`, `error_sizes` (sizes of biases and leaks), `trends` (over time), `logbook`.
 
 Calls: `prediction`, `network`, `data`, `gaussian`, `balances`.

@@ -1,10 +1,10 @@
 from . import trends as trends
-from .alarms import Candidate as Candidate, GlobalTest as GlobalTest, GrossErrorTest as GrossErrorTest
 from .classical_reconciliation import (
     BeforeAfter as BeforeAfter,
     Reconciliation as Reconciliation,
     reconcile as reconcile,
 )
+from .gross_error_results import Candidate as Candidate, GlobalTest as GlobalTest, GrossErrorTest as GrossErrorTest
 from .logbook import (
     Logbook as Logbook,
     alarms_exceed_chance as alarms_exceed_chance,

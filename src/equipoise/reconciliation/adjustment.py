@@ -77,7 +77,11 @@ class Whitening:
         return standardized @ self.spread.T if self.triangular else standardized * self.spread
 
     def biases(self) -> Float[np.ndarray, "*rows f k"]:
-        """Return the direction of a unit bias of each quantity, `R⁻ᵀ G = Qᵀ F⁻¹` (R7)."""
+        """Compute how a bias of each quantity appears in the whitened residuals, `R⁻ᵀ G = Qᵀ F⁻¹` (R7).
+
+        Returns: One column per quantity, shape `(..., f, k)`: a bias of size s of quantity j shifts the mean of the
+            whitened residuals by `−s` times column j.
+        """
         if self.triangular:
             return solve_triangle(self.spread, self.Q, transposed=True, lower=True).T
         return self.Q.mT / self.spread[..., None, :]
@@ -265,16 +269,17 @@ class Adjuster:
         return np.sqrt(np.square(factor.spread) @ np.square(terms).T)
 
     def directions(self, factor: Whitening) -> Float[np.ndarray, "*rows f c"]:
-        """Return the directions of gross errors in the whitened residuals, biases first, then leaks::
+        """Compute how a gross error of each variable or balance appears in the whitened residuals::
 
             f_j = R⁻ᵀ G_j    for a bias of variable j,    f_k = R⁻ᵀ Pᵀ 1_k/c_k    for a leak of balance k        (R7)
 
-        A gross error of size s shifts the mean of the whitened residuals by `−s f`; `f` is 0 if no balance can detect
-        it.
+        A bias or leak of size s, in the unit of the variable or balance, shifts the mean of the whitened residuals by
+        `−s` times its direction.
 
         Args:
             factor: The whitening factor of all rows, or one for each.
-        Returns: Shape `(..., f, n + m)`.
+        Returns: One column per candidate, first the biases of all n variables, then the leaks of all m balances, shape
+            `(..., f, n + m)`; a column is 0 where no balance can detect the error.
         """
         m, n = self.C.shape
         directions = np.zeros((*factor.Q.shape[:-2], factor.R.shape[-1], n + m))

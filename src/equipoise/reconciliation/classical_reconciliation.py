@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from equipoise.balances import did_you_mean
 from equipoise.reconciliation import gross_errors, trends
-from equipoise.reconciliation.alarms import BALANCE, SENSOR, GlobalTest, GrossErrorTest
+from equipoise.reconciliation.gross_error_results import BALANCE, SENSOR, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.logbook import Logbook, logbook
 from equipoise.reconciliation.measurements import Measurements, ReconciliationError, measurements
 from equipoise.reconciliation.serial_elimination import Elimination, serial_elimination

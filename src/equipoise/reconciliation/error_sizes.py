@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-from equipoise.reconciliation.alarms import GrossErrorTest
+from equipoise.reconciliation.gross_error_results import GrossErrorTest
 
 Array = NDArray[np.float64]
 
@@ -215,7 +215,14 @@ class SuspectErrors:
         return (share * below / (ndtr(d - t) + below)).sum(axis=1)
 
     def _excess(self, shift: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
-        """Return the expected excess λ of the mean of z over δ ≥ 0 (R16)."""
+        """Compute the expected excess of z over δ in rows selected by `|z| > t`, `λ = E[z | selected] − δ` (R16).
+
+        It is averaged over the limits t of the rows in which a candidate is the suspect.
+
+        Args:
+            shift: True shifts δ ≥ 0 of each candidate, in standard deviations, shape `(c,)`.
+        Returns: λ of each candidate, shape `(c,)`.
+        """
         (t, share), d = self._limits, shift[:, None]
         selected = ndtr(d - t) + ndtr(-d - t)
         density = np.exp(-np.square(t - d) / 2) - np.exp(-np.square(t + d) / 2)

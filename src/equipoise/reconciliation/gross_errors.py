@@ -3,7 +3,8 @@
 Without gross errors, the whitened residuals e of a row (R3) are independent standard normal numbers. A bias of sensor
 j, or a leak of balance k, of size s shifts their mean by `−s f`, with a direction f of its own (R7).
 
-- The *global test* asks whether e is too long (`Solution.estimates` has its statistic).
+- The *global test* asks whether e is too long. It is not in this file: its statistic is in `Solution.estimates` (with a
+  model, in `ModelReconciliation.statistic`), its threshold in `gross_error_results.GlobalTest`.
 - The *measurement test* asks for each sensor whether e is too long in its direction, which is the test of maximum power
   (Mah and Tamhane, AIChE J. 28, 828, 1982).
 - The *likelihood ratio test* asks the same for sensors and leaks together (Narasimhan and Mah, AIChE J. 33, 1514,
@@ -19,7 +20,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.alarms import BALANCE, EQUAL_WITHIN, SENSOR, Candidate, GrossErrorTest, worst_candidates
+from equipoise.reconciliation.gross_error_results import (
+    BALANCE,
+    EQUAL_WITHIN,
+    SENSOR,
+    Candidate,
+    GrossErrorTest,
+    worst_candidates,
+)
 from equipoise.reconciliation.significance import critical_value
 from equipoise.reconciliation.solution import Piece, Solution
 

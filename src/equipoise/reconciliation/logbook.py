@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr, pdtrc
 
 from equipoise.balances import column_unit, quoted_list
-from equipoise.reconciliation.alarms import SENSOR, Candidate, GrossErrorTest
+from equipoise.reconciliation.gross_error_results import SENSOR, Candidate, GrossErrorTest
 from equipoise.reconciliation.observability import CLASSES, NON_REDUNDANT, OBSERVABLE, REDUNDANT, UNOBSERVABLE
 from equipoise.reconciliation.significance import half_width
 from equipoise.reconciliation.totals import TableResults, Totals, totals

@@ -17,9 +17,9 @@ from equipoise.balances import column_unit
 from equipoise.data import frames
 from equipoise.prediction import Predictive
 from equipoise.reconciliation import trends
-from equipoise.reconciliation.alarms import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.classical_reconciliation import BeforeAfter
 from equipoise.reconciliation.contributions import Contributions, gains
+from equipoise.reconciliation.gross_error_results import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.gross_errors import ResidualBlock, Settings, count_distinct, gross_error_test
 from equipoise.reconciliation.logbook import Logbook, logbook_with_model
 from equipoise.reconciliation.measurements import ReconciliationError
@@ -179,11 +179,12 @@ class ModelReconciliation:
         return self._updated_rows(rows).covariance() * np.outer(self._y_std, self._y_std)
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """Draw jointly from the true values given the readings, `(n, rows, n_y)`; draws obey exact balances.
+        """Draw jointly from the true values given the readings; draws obey exact balances.
 
         Args:
             n: Number of draws.
             seed: Seed of the random numbers.
+        Returns: Draws in the outputs' units, shape `(n, rows, n_y)`.
         """
         return self._standardizer.outputs_to_user(self.updated.sample(n, seed))
 
@@ -216,6 +217,7 @@ class ModelReconciliation:
         Args:
             level: Confidence level; that of the reconciliation if left out.
             correction: Correction for many tests at once: "sidak", "bonferroni" or None.
+        Returns: Statistics, critical values and estimated biases of the outputs' sensors.
         """
         return self._directional_test("Measurement test", level, correction, leaks=False)
 
@@ -225,6 +227,7 @@ class ModelReconciliation:
         Args:
             level: Confidence level; that of the reconciliation if left out.
             correction: Correction for many tests at once: "sidak", "bonferroni" or None.
+        Returns: Statistics, critical values and estimated sizes: the outputs' sensors, then the balances.
         """
         return self._directional_test("Likelihood ratio test", level, correction, leaks=True)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.alarms import EQUAL_WITHIN, Candidate, row_index, size_in_words
+from equipoise.reconciliation.gross_error_results import EQUAL_WITHIN, Candidate, row_index, size_in_words
 from equipoise.reconciliation.gross_errors import candidate_directions, candidates_of, count_distinct, scores
 from equipoise.reconciliation.significance import chi_square_threshold, critical_value, half_width
 from equipoise.reconciliation.solution import PIECE, Solution

@@ -15,8 +15,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.alarms import EQUAL_WITHIN, ROWS_AT_ONCE, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.error_sizes import ColumnMoments, SuspectErrors
+from equipoise.reconciliation.gross_error_results import (
+    EQUAL_WITHIN,
+    ROWS_AT_ONCE,
+    Candidate,
+    GlobalTest,
+    GrossErrorTest,
+)
 from equipoise.reconciliation.significance import normal_p
 from equipoise.reconciliation.trends import Timeline
 

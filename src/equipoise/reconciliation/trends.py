@@ -150,6 +150,7 @@ def most_suspect(log: Logbook, most: int) -> list[str]:
     Args:
         log: Tests and adjustments of a table.
         most: Largest number of names.
+    Returns: Names of variables.
     """
     count, totals = len(log.variables), log.totals
     keys = _standardized_adjustments(log), totals.candidate_alarms[:count], totals.errors.count[:count]
@@ -158,7 +159,12 @@ def most_suspect(log: Logbook, most: int) -> list[str]:
 
 
 def draw_statistic(ax: Axes, log: Logbook) -> None:
-    """Plot the largest statistic of the global test in each run of rows, with its threshold."""
+    """Plot the largest statistic of the global test in each run of rows, with its threshold.
+
+    Args:
+        ax: Axes to draw on.
+        log: Tests and adjustments of a table.
+    """
     line = log.totals.timeline
     limit = line.threshold[1] if line.has_one_threshold else 1.0
     ax.plot(line.time, limit * line.relative_statistic, color=BLUE, lw=1.0, label="statistic")
@@ -170,7 +176,13 @@ def draw_statistic(ax: Axes, log: Logbook) -> None:
 
 
 def draw_adjustments(ax: Axes, log: Logbook, name: str) -> None:
-    """Plot reconciled minus measured values of one variable, from the lowest to the highest of each run of rows."""
+    """Plot reconciled minus measured values of one variable, from the lowest to the highest of each run of rows.
+
+    Args:
+        ax: Axes to draw on.
+        log: Tests and adjustments of a table.
+        name: Name of the variable.
+    """
     line, j = log.totals.timeline, log.variables.index(name)
     low, high = line.lowest[:, j], line.highest[:, j]
     ax.axhline(0, color=QUIET, lw=0.8)

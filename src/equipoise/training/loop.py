@@ -237,10 +237,9 @@ class _Run:
 
     def _backward_rmse(self, batch: Rows) -> Tensor:
         """Compute `mean_rmse` of the batch over all processes, and set the gradient of the posterior's means."""
-        mean, pull = self.model.network.propagate_means(batch.x)
-        mean = mean.requires_grad_()
-        loss = mean_rmse(mean, batch.y, self.group)
-        self.model.network.posterior.loc.grad = pull(*torch.autograd.grad(loss, mean))
+        loc = self.model.network.posterior.loc
+        loss = mean_rmse(self.model.network.mean_at_means(batch.x), batch.y, self.group)
+        (loc.grad,) = torch.autograd.grad(loss, [loc])
         return self.group.sum_gradients(self._trained, loss.detach() / self.group.size)
 
     def _backward_elbo(self, batch: Rows, fraction: float, generator: BatchGenerator) -> Tensor:
@@ -279,7 +278,7 @@ class _Run:
         """Compute the error on held-out rows, or their predictive NLL per row, with the same noise in every epoch."""
         if self.progress.phase == "means":
             rows = rows.take(self.group.share_of(len(rows)))
-            means = [self.model.network.at_means(part.x).mean for part in rows.pieces()]
+            means = [self.model.network.mean_at_means(part.x) for part in rows.pieces()]
             return float(mean_rmse(torch.cat(means), rows.y, self.group))
         generator, total = self._generator(len(PHASES)), torch.zeros(1, dtype=torch.float64)
         for start in range(0, len(rows), 8192):
@@ -314,7 +313,7 @@ class _Run:
             progress.since_best += 1
 
     def _warming_up(self) -> bool:
-        """Return whether the KL's weight is still below 1: such epochs are neither kept nor counted for `patience`."""
+        """Return whether `kl_weight` is still below 1: such epochs are neither kept nor counted for `patience`."""
         progress = self.progress
         return progress.phase == "elbo" and progress.epoch <= self.plan.kl_warmup * self.plan.epochs_of("elbo")
 

@@ -16,8 +16,15 @@ from equipoise.gaussian import (
     LogNormalVariance,
     random_keys,
 )
-from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, ConstrainedBNN, is_compiled, joint, marginal
-from equipoise.training.gradient import backward
+from equipoise.network import (
+    LOG_FACTOR_BOUND,
+    LOG_VAR_BOUND,
+    ConstrainedBNN,
+    NegativeElbo,
+    is_compiled,
+    joint,
+    marginal,
+)
 
 BATCH_PART = 512  # rows of a batch that are taken at once: what they need stays in the cache
 Arrays = tuple[np.ndarray, ...]
@@ -28,7 +35,7 @@ class Objective:
     """The gradient of the training objective of one model, by compiled code where there is some.
 
     Models on the processor have compiled code if no block of coupled balances is larger than `LARGEST_BLOCK`, no
-    balance has an offset, and the likelihood is one of the library's. All others go through `gradient.backward`.
+    balance has an offset, and the likelihood is one of the library's. All others are differentiated by autograd.
 
     Args:
         model: The model whose parameters get gradients.
@@ -42,9 +49,9 @@ class Objective:
         """Compile all code that training will call; it takes seconds once on a machine and is then kept on disk."""
         network = self.model.network
         if is_compiled(network.posterior.loc, network.sizes, network.activation):
-            x = network.posterior.loc.detach().new_zeros(1, network.sizes[0])
-            _, pull = network.propagate_means(x)
-            pull(x.new_zeros(1, network.n_outputs))
+            loc = network.posterior.loc
+            network.mean_at_means(loc.detach().new_zeros(1, network.sizes[0])).sum().backward()
+            loc.grad = None
             if self._compiled is not None:
                 self._compiled.compile()
 
@@ -65,13 +72,22 @@ class Objective:
             kl_weight: Weight of all divergences.
             temperature: Additional weight of the divergence of the network's weights.
         Returns:
-            The batch's negative log likelihood per row, as of `gradient.backward`.
+            The batch's negative log likelihood per row.
         """
         if self._compiled is not None:
             weights = temperature * kl_weight / n_rows, kl_weight / n_rows
             if (nll := self._compiled.backward(rows, generator, weights)) is not None:
                 return nll
-        return backward(self.model, rows, n_rows, generator, kl_weight, temperature)
+        return self._differentiate(self.model.negative_elbo(rows, n_rows, generator), kl_weight, temperature)
+
+    def _differentiate(self, elbo: NegativeElbo, kl_weight: float, temperature: float) -> Tensor:
+        """Differentiate the definition by autograd."""
+        parameters = list(self.model.parameters())
+        loss = elbo.per_row(kl_weight, temperature)
+        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return elbo.nll.detach()
 
 
 class _CompiledStep:

@@ -22,8 +22,9 @@ class TrainingPlan:
         learning_rate: Peak rate for the weights in the second phase; cosine decay to a hundredth.
         tolerance_rate: Tolerances, offsets and sensor variances learn this many times faster than the weights.
         std_rate: Standard deviations of the weights learn this many times faster than their means.
-        kl_warmup: Share of the second phase over which the KL's weight grows from 0 to 1.
-        temperature: Final weight of the divergence of the weights (E2); 1 is the ELBO, as in the paper.
+        kl_warmup: Share of the second phase over which the weight of all divergences, `kl_weight`, grows from 0 to 1.
+        temperature: `T`, a further weight of the divergence of the network's weights alone (E2); 1 is the ELBO, as in
+            the paper.
         init_std: Weight standard deviation at the start of the second phase.
         patience: Epochs without improvement on held-out rows before the second phase stops, counted after warm-up.
         max_grad_norm: Gradients of the weights are clipped to this norm.

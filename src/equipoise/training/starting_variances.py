@@ -78,13 +78,13 @@ def _residuals(B: Float[Tensor, "m n_y"], rows: Rows) -> Array:
 
 
 def _var_of_means(model: ConstrainedBNN, rows: AnyRows) -> Tensor:
-    """Compute `residual_var` of the network at its means."""
+    """Compute `output_residual_var` of the network at its means."""
     sums = [_squares(model.network.at_means(part.x).mean, part.y) for part in rows.pieces()]
     squares, counts = (torch.stack(each).sum(0) for each in zip(*sums, strict=True))
     return squares / counts.clamp_min(1)
 
 
-def residual_var(mean: Tensor, y: Tensor) -> Tensor:
+def output_residual_var(mean: Tensor, y: Tensor) -> Tensor:
     """Compute the mean squared residual of each output over its measured values, shape `(n_y,)`."""
     squares, counts = _squares(mean, y)
     return squares / counts.clamp_min(1)

@@ -18,7 +18,7 @@ from equipoise.rivals.methods.gains import GainGaussian, completing_gain, orthog
 from equipoise.rivals.methods.imposed_network import ImposedBNN
 from equipoise.rivals.methods.members import Members
 from equipoise.rivals.methods.penalty import Penalised, ResidualGaussian
-from equipoise.training.gradient import backward
+from equipoise.training.objective import Objective
 
 MECHANISMS = {
     "projection": (partial(GainGaussian.of, rule=orthogonal_gain), marginal),
@@ -45,7 +45,7 @@ def test_the_cores_training_step_descends_the_same_objective(name):
     model, data = imposed(impose, likelihood), rows()
     expected = model.negative_elbo(data, 8, torch.Generator().manual_seed(3))
     wanted = torch.autograd.grad(expected.per_row(), list(model.network.parameters()))
-    value = backward(model, data, 8, torch.Generator().manual_seed(3))
+    value = Objective(model).backward(data, 8, torch.Generator().manual_seed(3))
     np.testing.assert_allclose(value, expected.nll.detach(), rtol=1e-6)
     for parameter, gradient in zip(model.network.parameters(), wanted, strict=True):
         np.testing.assert_allclose(parameter.grad, gradient, rtol=1e-4, atol=1e-5)

@@ -69,7 +69,7 @@ def test_draws_have_the_stated_moments_and_leave_other_layers_alone():
     x, y = torch.randn(30, 2, generator=torch.Generator().manual_seed(1)), torch.zeros(30, 1).double()
     laplace = LastLayerLaplace(network, network.posterior.loc.detach(), Rows(x, y, None))
     drawn = torch.cat([laplace.draw(5, block) for block in range(400)]).double()
-    (W0, b0), (W, bias) = network._layers(drawn)
+    (W0, b0), (W, bias) = network.layers(drawn)
     assert float(W0.std(0).max()) == float(b0.std(0).max()) == 0.0
     units = torch.cat([W[..., 0], bias[..., :1]], -1)
     stated = laplace.covariance()[0]
@@ -80,7 +80,7 @@ def test_draws_have_the_stated_moments_and_leave_other_layers_alone():
 
 def test_features_are_the_last_hidden_layer_and_a_one():
     network, x = BayesianMLP(2, 1, (3,), "tanh"), torch.tensor([[0.2, -0.4]])
-    W, bias = network._layers(network.posterior.loc.detach())[0]
+    W, bias = network.layers(network.posterior.loc.detach())[0]
     expected = [*torch.tanh(x @ W + bias)[0].tolist(), 1.0]
     assert features(network, network.posterior.loc.detach(), x)[0].tolist() == pytest.approx(expected)
 

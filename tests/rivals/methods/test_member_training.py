@@ -93,7 +93,7 @@ def test_a_step_with_dropout_is_that_of_a_loop_over_rows_with_their_masks():
     expected = []
     for i in range(8):
         h = data.x[i]
-        layers = run.model.network._layers(run.weights[0])
+        layers = run.model.network.layers(run.weights[0])
         for j, (W, bias) in enumerate(layers):
             h = h @ W + bias
             if j < len(layers) - 1:

@@ -8,7 +8,6 @@ from equipoise.rivals.methods.members import (
     Dropout,
     Members,
     dropout_masks,
-    evaluate_members,
     member_rmse,
     spread_mask,
     starting_weights,
@@ -41,7 +40,7 @@ def naive(net, weights, x, keep=None):
 def test_members_in_one_pass_are_members_one_by_one():
     net = network()
     weights, x = starting_weights(net, [1, 2, 3]), torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(1))
-    said = evaluate_members(net, weights, x)
+    said = net.at(weights, x)
     for member in range(3):
         for row in range(4):
             mean, var = naive(net, weights[member], x[member, row])
@@ -57,7 +56,7 @@ def test_dropout_as_a_weight_vector_is_dropout_of_hidden_units():
     for d in range(4):  # masks read off the weights: a row of the next matrix is 0 or 1 / (1 − p) of what it was
         keep = [
             (W_drawn[d, :, 0] / W[:, 0]).round(decimals=4)
-            for (W_drawn, _), (W, _) in zip(net._layers(drawn)[1:], net._layers(weights)[1:], strict=True)
+            for (W_drawn, _), (W, _) in zip(net.layers(drawn)[1:], net.layers(weights)[1:], strict=True)
         ]
         assert set(torch.cat(keep).tolist()) <= {0.0, np.float32(1.6667).item()}
         mean, _ = naive(net, weights, x[0], keep)

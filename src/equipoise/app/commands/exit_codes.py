@@ -1,4 +1,7 @@
-"""Exit codes of commands, and how signals, broken pipes and Ctrl-C become exit codes."""
+"""Exit codes of commands, and how signals, broken pipes and Ctrl-C become exit codes.
+
+`command_line.main` decides which error gets which of them; `bug_report` tells of those that are bugs.
+"""
 
 from __future__ import annotations
 

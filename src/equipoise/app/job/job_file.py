@@ -92,6 +92,7 @@ class Job(BaseModel):
         Args:
             text: The job, in TOML.
             path: Path of the job file: `data` is relative to its folder, and messages name the file.
+        Returns: The job.
         Raises: JobError, if the text is not a valid job.
         """
         path = Path(path)

@@ -181,6 +181,7 @@ def toml_line(key: str, text: str) -> str:
     Args:
         key: The key; it is quoted where TOML requires this.
         text: Its value.
+    Returns: The line, without a line end.
 
     Example:
         >>> print(toml_line("mass balance", "feed = top"))

@@ -203,7 +203,7 @@ def area(ax: Axes, x: Array, y: Array, color: str, **look: Any) -> None:
 
     Args:
         ax: Axes to draw on.
-        x, y: Corners of the polygon, in the data's units.
+        x, y: Corners of the polygon, in the data's units, shape `(n,)`.
         color: Colour of its edge; the interior has the same one at 18 % opacity.
         **look: Properties of a matplotlib patch.
     """
@@ -237,7 +237,7 @@ def log_normal(mean: float, std: float) -> tuple[Array, Array]:
 
     Args:
         mean, std: Mean and standard deviation of log r.
-    Returns: √r, and the density of log √r up to a factor, from −3.5 to 3.5 standard deviations.
+    Returns: √r, and the density of log √r up to a factor, from −3.5 to 3.5 standard deviations, shape `(121,)`.
     """
     z = np.linspace(-3.5, 3.5, 121)
     return np.exp(0.5 * (mean + std * z)), np.exp(-0.5 * z**2) / max(std, 1e-6)
@@ -249,7 +249,7 @@ def stacked_terms(ax: Axes, labels: Sequence[str], shares: Mapping[str, Sequence
     Args:
         ax: Axes to draw on.
         labels: Labels of the bars, from the top.
-        shares: Signed shares of each term, one per bar, by the names in `TERMS`; a diamond marks their sum.
+        shares: Signed shares of each term, shape `(n_bars,)`, by the names in `TERMS`; a diamond marks their sum.
     """
     positions = np.arange(len(labels))[::-1]
     right, left = np.zeros(len(labels)), np.zeros(len(labels))

@@ -15,6 +15,11 @@ LineNumbers = Callable[[Sequence[int]], Sequence[int]]  # from rows, counted fro
 def number(value: float, digits: int = 3) -> str:
     """Write a number with a number of significant digits: without exponent from 10⁻³ to 10⁶, "–" for NaN.
 
+    Args:
+        value: The number.
+        digits: Number of significant digits.
+    Returns: The text, with a typographic minus sign and with commas between thousands.
+
     Example:
         >>> [number(x) for x in (0.014912, -1.13e-4, 71412.0, 8.0, 0.0, float("inf"), float("nan"))]
         ['0.0149', '−1.13×10⁻⁴', '71,400', '8.00', '0', '∞', '–']
@@ -33,6 +38,12 @@ def number(value: float, digits: int = 3) -> str:
 def with_unit(value: float, unit: str | None, digits: int = 3) -> str:
     """Write a number and its unit, if it has one, with a no-break space between them.
 
+    Args:
+        value: The number.
+        unit: Its unit; None if it has none.
+        digits: Number of significant digits.
+    Returns: The number as `number` writes it, and the unit unless the number is NaN.
+
     Example:
         >>> print(with_unit(0.01234, "V"), with_unit(2.0, None), with_unit(float("nan"), "V"))
         0.0123 V 2.00 –
@@ -44,6 +55,11 @@ def plus_minus(mean: float, error: float) -> str:
     """Write a number and its error, the error with two significant digits and the number with as many decimals.
 
     The number stands alone, with three significant digits, if the error is not finite or negligible.
+
+    Args:
+        mean: The number.
+        error: Its error, such as the half-width of an interval, in the same unit.
+    Returns: The text, with one power of ten for both.
 
     Example:
         >>> plus_minus(1.9234e-4, 2.11e-6), plus_minus(0.9512, 0.00213), plus_minus(0.9512, float("nan"))

@@ -236,7 +236,14 @@ def _measured_values(p: Predictive, Y: Any) -> Array:
 
 
 def _text_in(data: Any, names: tuple[str, ...]) -> str:
-    """Describe the first entry that is not a number, with its column and row."""
+    """Describe the first entry of a table of outputs that is not a number, for a message.
+
+    Args:
+        data: The table, shape `(n, n_y)`, or one output, shape `(n,)`.
+        names: Names of the outputs.
+    Returns: The entry with its column and row, such as "'off' in column 'V', row 3"; the shortened table where all
+        entries are numbers.
+    """
     for position, value in np.ndenumerate(np.asarray(data, dtype=object)):
         try:
             float("nan" if value is None else value)

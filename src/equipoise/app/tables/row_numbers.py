@@ -40,6 +40,7 @@ def describe_rows(rows: Sequence[int], path: Path) -> str:
     Args:
         rows: Positions of the rows, from 0.
         path: The table's file.
+    Returns: A noun and numbers, such as "lines 9 and 4": lines of a text table, rows of a parquet table.
 
     Example:
         >>> describe_rows([4], Path("cell.parquet")), describe_rows([8, 3], Path("cell.parquet"))

@@ -39,7 +39,12 @@ class Choice:
         return tuple(o if o is None or isinstance(o, str | bool | int | float) else repr(o) for o in self.options)
 
     def suggest(self, trial: Trial, name: str) -> None:
-        """Let Optuna suggest the parameter's label for a trial."""
+        """Let Optuna suggest the parameter's label for a trial.
+
+        Args:
+            trial: A trial of Optuna, which keeps the label.
+            name: Name of the parameter.
+        """
         trial.suggest_categorical(name, self.labels)
 
     def encode(self, value: Any) -> Any:
@@ -98,7 +103,12 @@ class Uniform(_Range):
         return isinstance(value, Real) and math.isfinite(value)
 
     def suggest(self, trial: Trial, name: str) -> None:
-        """Let Optuna suggest the parameter's value for a trial."""
+        """Let Optuna suggest the parameter's value for a trial.
+
+        Args:
+            trial: A trial of Optuna, which keeps the value.
+            name: Name of the parameter.
+        """
         trial.suggest_float(name, self.low, self.high, log=self.log)
 
 
@@ -115,7 +125,12 @@ class Whole(_Range):
         return isinstance(value, Integral)
 
     def suggest(self, trial: Trial, name: str) -> None:
-        """Let Optuna suggest the parameter's value for a trial."""
+        """Let Optuna suggest the parameter's value for a trial.
+
+        Args:
+            trial: A trial of Optuna, which keeps the value.
+            name: Name of the parameter.
+        """
         trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
 
 

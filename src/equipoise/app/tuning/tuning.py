@@ -119,6 +119,7 @@ def configured(estimator: ConstrainedBNNRegressor, parameters: Mapping[str, Any]
     Args:
         estimator: The estimator; it is not changed.
         parameters: Values by name of a parameter of the estimator or of `TrainingPlan`.
+    Returns: An estimator that is not fitted.
     Example:
         >>> configured(ConstrainedBNNRegressor(), {"hidden": (8,), "std_rate": 5.0}).training.std_rate
         5.0

@@ -95,6 +95,7 @@ class Case:
             rows: Returns the table for a seed.
             name, title: Name and description of the case.
             n_fit: Number of rows to fit; by default all but a fifth.
+        Returns: The case, with a random split for each seed.
         Raises: CaseError, if the job has no balances.
         """
         constraint = job.constraint()

@@ -188,7 +188,12 @@ def as_case(case: Any, folder: str | os.PathLike | None = None) -> Case:
 
 
 def write_results(result: Comparison, folder: Path) -> None:
-    """Write compare.json, compare.csv (a line per trial), compare.md and a figure for each case into a folder."""
+    """Write compare.json, compare.csv (a line per trial), compare.md and a figure for each case into a folder.
+
+    Args:
+        result: All trials of a comparison.
+        folder: Folder of the files; made if it does not exist.
+    """
     from equipoise.rivals.comparison.document import page
     from equipoise.rivals.comparison.plotting import figure
 

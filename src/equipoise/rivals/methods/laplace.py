@@ -54,14 +54,14 @@ class LastLayerLaplace(nn.Module):
         noise = torch.randn(DRAW_BLOCK, *self.root.shape[:2], generator=generator, dtype=torch.float64)
         deviations = torch.einsum("uij,duj->dui", self.root, noise.to(self.root.device))
         draws = self.weights.repeat(DRAW_BLOCK, 1)
-        W, bias = self._network[0]._layers(draws)[-1]
+        W, bias = self._network[0].layers(draws)[-1]
         W += deviations[..., :-1].mT.to(W)
         bias += deviations[..., -1].to(bias)
         return draws
 
     def _units(self) -> Float[Tensor, "n_units h"]:
         """Gather the weights of each unit of the last layer, its bias last."""
-        W, bias = self._network[0]._layers(self.weights)[-1]
+        W, bias = self._network[0].layers(self.weights)[-1]
         return torch.cat([W.mT, bias.unsqueeze(-1)], -1)
 
     @torch.no_grad()
@@ -77,9 +77,7 @@ class LastLayerLaplace(nn.Module):
 
 def features(network: BayesianMLP, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
     """Evaluate the units of the last hidden layer, and append a 1."""
-    h = x
-    for i, (W, bias) in enumerate(network._layers(weights)[:-1]):
-        h = network._activate(torch.addmm(bias, h, W), i)
+    h = network.features(weights, x)
     return torch.cat([h, torch.ones_like(h[:, :1])], -1)
 
 

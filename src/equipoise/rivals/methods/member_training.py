@@ -20,7 +20,6 @@ from equipoise.network import NetworkGaussian, derived_seed, parameters_of
 from equipoise.rivals.methods.imposed_network import ImposedBNN
 from equipoise.rivals.methods.members import (
     dropout_masks,
-    evaluate_members,
     member_rmse,
     spread_mask,
     starting_weights,
@@ -147,7 +146,7 @@ class MemberTraining:
         masks = None
         if self.dropout > 0:
             masks = [mask.to(x) for mask in dropout_masks(network, tuple(x.shape[:2]), self.dropout, generator)]
-        return evaluate_members(network, weights, x, masks)
+        return network.at(weights, x, masks)
 
     def losses(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> Float[Tensor, " M"]:
         """Compute each member's loss: RMSE in the first phase, negative log-likelihood per row in the others."""

@@ -9,29 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.network import DRAW_BLOCK, BayesianMLP, NetworkGaussian, derived_seed
-
-
-def evaluate_members(
-    network: BayesianMLP,
-    weights: Float[Tensor, "M P"],
-    x: Float[Tensor, "M n n_x"],
-    masks: list[Float[Tensor, "M n _"]] | None = None,
-) -> NetworkGaussian:
-    """Evaluate each member at its own rows; the Gaussians have the shape `(M, n, n_y)`.
-
-    Args:
-        network: Gives sizes, activation and heads; its own weights are not used.
-        weights: A flat weight vector for each member.
-        x: Inputs of each member.
-        masks: Factors of the hidden units of each row, one array for each hidden layer; None for no dropout.
-    """
-    h, layers = x, network._layers(weights)
-    for i, (W, bias) in enumerate(layers):
-        h = network._activate(torch.baddbmm(bias.unsqueeze(-2), h, W), i)
-        if masks is not None and i < len(layers) - 1:
-            h = h * masks[i]
-    return network._heads(h)
+from equipoise.network import DRAW_BLOCK, BayesianMLP, derived_seed
 
 
 def dropout_masks(
@@ -89,7 +67,7 @@ class Dropout(nn.Module):
         (network,) = self._network
         draws = self.weights.repeat(DRAW_BLOCK, 1)
         masks = dropout_masks(network, (DRAW_BLOCK,), self.probability, generator)
-        for (W, _), mask in zip(network._layers(draws)[1:], masks, strict=True):
+        for (W, _), mask in zip(network.layers(draws)[1:], masks, strict=True):
             W *= mask.unsqueeze(-1).to(W)
         return draws
 
@@ -97,7 +75,7 @@ class Dropout(nn.Module):
 def spread_mask(network: BayesianMLP) -> Float[Tensor, " P"]:
     """Mark the weights of the variance and sensor heads by 1, all others by 0."""
     mask = torch.zeros(network.posterior.loc.shape)
-    W, bias = network._layers(mask)[-1]
+    W, bias = network.layers(mask)[-1]
     W[:, network.n_outputs :] = 1.0
     bias[network.n_outputs :] = 1.0
     return mask
@@ -106,7 +84,7 @@ def spread_mask(network: BayesianMLP) -> Float[Tensor, " P"]:
 def starting_weights(network: BayesianMLP, seeds: list[int]) -> Float[Tensor, "M P"]:
     """Draw the weights with which the estimator would start the network for each of the seeds."""
     generators = [torch.Generator().manual_seed(derived_seed(seed, 5)) for seed in seeds]
-    return torch.stack([network._starting_weights(generator) for generator in generators])
+    return torch.stack([network.starting_weights(generator) for generator in generators])
 
 
 def member_rmse(mean: Float[Tensor, "M n n_y"], y: Float[Tensor, "M n n_y"]) -> Float[Tensor, " M"]:

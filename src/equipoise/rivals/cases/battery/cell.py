@@ -124,8 +124,12 @@ class Cell:
         return tuple(current * unit for current in self.config.currents)
 
     def solve(self, current: float, temperature: float) -> Solution:
-        """Simulate a discharge at a constant current in A and an ambient temperature in K.
+        """Simulate a discharge at a constant current.
 
+        Args:
+            current: In A.
+            temperature: Ambient temperature in K.
+        Returns: PyBaMM's solution, from `soc_start` to `soc_end`.
         Raises: CellError, if the discharge cannot be simulated.
         """
         seconds = 3600 * self.capacity * (self.config.soc_start - self.config.soc_end) / current
@@ -142,7 +146,8 @@ class Cell:
 
         Args:
             solution: From `solve`.
-            seconds: Times since the start.
+            seconds: Times since the start, shape `(n,)`.
+        Returns: States of charge, from 0 to 1, shape `(n,)`.
         """
         stoichiometry = solution["Average negative particle stoichiometry"](seconds)
         return (stoichiometry - self._empty) / (self._full - self._empty)

@@ -114,6 +114,7 @@ class BatteryData:
         Args:
             n_train: Number of training rows, from 3 to those there are.
             seed: Seed of the selection.
+        Returns: The same table with fewer rows for training and validation.
         Raises: DataError, if there are not as many training rows.
         """
         most = len(self.train)
@@ -138,6 +139,7 @@ def load(config: DataConfig, cache: Path | None = None, progress: bool = False) 
         config: The configuration of simulation, noise and split.
         cache: Folder that keeps simulations, or None to keep nothing.
         progress: Whether to show a progress bar while simulating.
+    Returns: The table of all discharges with noise, split into rows for training, validation and test.
     Raises: CellError, if the discharges cannot be simulated. MissingPackageError, if PyBaMM is needed and not
         installed.
     """

@@ -1,4 +1,8 @@
-"""Results of the tests for gross errors: alarms, suspects, and the estimated sizes of biases and leaks."""
+"""Results of the tests for gross errors: alarms, suspects, and the estimated sizes of biases and leaks.
+
+`GrossErrorTest` is made by the tests in `gross_errors.py`. `GlobalTest` compares a statistic with its threshold; the
+statistic comes with the adjustment (`Solution.estimates`, `ModelReconciliation.statistic`).
+"""
 
 from __future__ import annotations
 
