@@ -155,7 +155,7 @@ def test_a_step_descends_likelihood_and_priors_of_all_members_at_its_place_in_th
     wanted = torch.autograd.grad(objective, [run.weights, q.loc, q.log_std])
     run.step(batch, 0.2, torch.Generator().manual_seed(1))
     heads = torch.zeros_like(run.weights)
-    W, bias = run.model.network._layers(heads)[-1]
+    W, bias = run.model.network.layers(heads)[-1]
     W[..., 2:], bias[..., 2:] = 1.0, 1.0
     moved = heads if phase == "noise" else torch.ones_like(heads)
     torch.testing.assert_close(run.weights.grad, wanted[0] * moved, rtol=1e-4, atol=1e-5)
