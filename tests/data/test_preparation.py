@@ -34,6 +34,13 @@ def prepared(sensor_std=None, miss: float = 0.0, constraint=BALANCES, obeyed=(Tr
     return TrainingData(X, Y, EPS, standardizer, np.array(obeyed, dtype=bool), sensor_std)
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_the_unit_does_not_decide_whether_a_balance_is_obeyed(unit):
+    for miss, obeyed in ((0.0, True), (1e-9, False)):
+        X, Y = table(miss)
+        assert obeyed_to_rounding(BALANCES, X, unit * Y, EPS).tolist() == [obeyed, False]
+
+
 def test_a_balance_is_obeyed_only_if_every_row_obeys_it_to_rounding():
     assert obeyed_to_rounding(BALANCES, *table(), EPS).tolist() == [True, False]
     assert obeyed_to_rounding(BALANCES, *table(miss=1e-9), EPS).tolist() == [False, False]

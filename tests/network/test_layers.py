@@ -4,6 +4,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from compiled_loops import loops_called
 
 from equipoise.network import layers as layers_module
 from equipoise.network.layers import layer_views
@@ -11,9 +12,11 @@ from equipoise.network.mlp import BayesianMLP
 
 
 def by_definition(call):
-    """What a call gives in operators of torch."""
-    with patch.object(layers_module, "WIDEST", 0):
-        return call()
+    """What a call gives in operators of torch, of which it may call none that is compiled."""
+    with patch.object(layers_module, "WIDEST", 0), loops_called() as called:
+        result = call()
+    assert called == []
+    return result
 
 
 def network(activation="silu", hidden=(5, 4), *, sensor_head=True):
@@ -48,10 +51,11 @@ def heads(gaussian):
 def test_draws_and_their_gradients_are_those_of_the_definition(activation, hidden):
     net, x = network(activation, hidden), values(6, 3)
     upstream, parameters = [values(6, 2, seed=seed) for seed in (5, 6, 7)], [net.posterior.loc, net.posterior.log_std]
-    compiled = heads(net(x, torch.Generator().manual_seed(4)))
     plain = heads(by_definition(lambda: net(x, torch.Generator().manual_seed(4))))
-    ours, theirs = (torch.autograd.grad(parts, parameters, upstream) for parts in (compiled, plain))
-    assert not torch.equal(ours[0], theirs[0])  # they are computed in two ways
+    with loops_called() as called:
+        compiled = heads(net(x, torch.Generator().manual_seed(4)))
+        ours, theirs = (torch.autograd.grad(parts, parameters, upstream) for parts in (compiled, plain))
+    assert called == ["forward", "backward"]
     for one, other in zip([*compiled, *ours], [*plain, *theirs], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * float(other.detach().abs().max()))
 
@@ -60,8 +64,11 @@ def test_draws_and_their_gradients_are_those_of_the_definition(activation, hidde
 @pytest.mark.parametrize("hidden", [(), (5, 4)])
 def test_means_and_their_gradients_are_those_of_the_definition(activation, hidden):
     net, x, upstream = network(activation, hidden), values(6, 3), values(6, 2, seed=5)
-    compiled, plain = net.at_means(x).mean, by_definition(lambda: net.at_means(x)).mean
-    ours, theirs = (torch.autograd.grad(mean, [net.posterior.loc], upstream)[0] for mean in (compiled, plain))
+    plain = by_definition(lambda: net.at_means(x)).mean
+    with loops_called() as called:
+        compiled = net.at_means(x).mean
+        ours, theirs = (torch.autograd.grad(mean, [net.posterior.loc], upstream)[0] for mean in (compiled, plain))
+    assert called == ["forward_means", "backward_means"]
     for one, other in ((compiled, plain), (ours, theirs)):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * float(other.detach().abs().max()))
 
@@ -69,6 +76,9 @@ def test_means_and_their_gradients_are_those_of_the_definition(activation, hidde
 @pytest.mark.parametrize(("width", "compiled"), [(256, True), (257, False)])
 def test_wide_layers_are_left_to_operators_of_torch_which_have_threads(width, compiled):
     assert layers_module.is_compiled(torch.empty(0), (3, width, 4), "silu") == compiled
+    with loops_called() as called:
+        network(hidden=(width,)).at_means(values(6, 3)).mean.sum().backward()
+    assert called == ["forward_means", "backward_means"] * compiled
 
 
 def test_compiled_code_can_be_switched_off(monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from handmade import NAN, variances
 from scipy.stats import multivariate_normal
 
 from equipoise.balances.linear import LinearConstraint
@@ -199,7 +200,7 @@ def test_the_kl_is_counted_once_per_data_set_whatever_the_batch():
 
 
 def test_every_divergence_enters_the_elbo():
-    constraint = LinearConstraint([[1.0, -1.0, -1.0]])
+    constraint = LinearConstraint([[1.0, -1.0, -1.0], [0.0, 1.0, 2.0]])
     layer = ConditioningLayer(constraint, offset=True)
     sensor = LogNormalVariance(torch.full((3,), -6.0), torch.full((3,), 3.0), torch.full((3,), math.nan))
     model = ConstrainedBNN(BayesianMLP(2, 3, hidden=(4,)).double(), layer, joint, sensor)
@@ -207,17 +208,44 @@ def test_every_divergence_enters_the_elbo():
         layer.tolerance.loc.add_(1.0)
         sensor.loc.add_(0.5)
         layer.offset.loc.add_(0.25)
-    rows = Rows(torch.zeros(5, 2).double(), torch.zeros(5, 3).double(), torch.zeros(5, 1).double())
+    rows = Rows(torch.zeros(5, 2).double(), torch.zeros(5, 3).double(), torch.zeros(5, 2).double())
     elbo = model.negative_elbo(rows, 5, torch.Generator().manual_seed(0))
     normal = torch.distributions.Normal
     kl = torch.distributions.kl_divergence
     q = model.network.posterior
     expected = kl(normal(q.loc, q.std), normal(0.0, 1.0)).sum()
-    expected += kl(normal(-5.0, 3.0), normal(-6.0, 3.0)) + 3 * kl(normal(-5.5, 3.0), normal(-6.0, 3.0))
-    expected += kl(normal(0.25, math.exp(-2)), normal(0.0, 1.0))
+    expected += 2 * kl(normal(-5.0, 3.0), normal(-6.0, 3.0)) + 3 * kl(normal(-5.5, 3.0), normal(-6.0, 3.0))
+    expected += 2 * kl(normal(0.25, math.exp(-2)), normal(0.0, 1.0))
     assert float((elbo.per_row() - elbo.nll).detach()) == pytest.approx(
         float(expected.detach()) / 5, rel=1e-7
     )  # numbers of `normal` are single
+
+
+def test_draws_for_predictions_have_the_law_of_the_posterior_and_are_independent():
+    """Standardized weights, offsets and logarithms of variances in 12,800 draws, within 5 standard errors."""
+    loc, std = np.array([-1.0, 0.5, -3.0, 2.0, 0.3]), np.array([0.7, 0.2, 0.4, 1.5, 0.6])
+    layer = ConditioningLayer(
+        LinearConstraint([[1.0, -1.0, -1.0], [0.0, 1.0, 2.0]]), variances([NAN] * 2, loc[:2], std[:2]), offset=True
+    )
+    sensor = variances([NAN, 0.3, NAN], [loc[2], 0.0, loc[3]], [std[2], 1.0, std[3]])
+    network = BayesianMLP(1, 3, (2,), init_std=0.3, generator=torch.Generator().manual_seed(0)).double()
+    with torch.no_grad():
+        layer.offset.loc.fill_(loc[4])
+        layer.offset.log_std.fill_(math.log(std[4]))
+        draws = [ConstrainedBNN(network, layer, joint, sensor).draw(7, block) for block in range(400)]
+    names = ("weights", "tol_var", "tol_var_again", "offset", "sensor_var")
+    weights, r, again, offset, w = (torch.cat([getattr(d, name) for d in draws]).detach().numpy() for name in names)
+    assert (w[:, 0, 1] == 0.3).all()
+    r, again, offset, w = np.log(r[:, 0]), np.log(again[:, 0]), offset[:, 0], np.log(w[:, 0, [0, 2]])
+    z = [(part - loc[:2]) / std[:2] for part in (r, again)] + [(w - loc[2:4]) / std[2:4], (offset - loc[4]) / std[4]]
+    z = np.hstack([*z, (weights - network.posterior.loc.detach().numpy()) / 0.3])
+    n = len(z)
+    assert n == 400 * DRAW_BLOCK
+    assert np.abs(z.mean(0)).max() < 5 / math.sqrt(n)
+    assert np.abs(z.std(0) - 1).max() < 5 / math.sqrt(2 * n)
+    assert np.abs(np.corrcoef(z.T) - np.eye(z.shape[1])).max() < 5 / math.sqrt(n)
+    following = np.corrcoef(z[:-DRAW_BLOCK, 0], z[DRAW_BLOCK:, 0])[0, 1]
+    assert abs(following) < 5 / math.sqrt(n)
 
 
 def test_derived_seeds_differ_by_every_part_of_their_key():

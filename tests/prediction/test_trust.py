@@ -128,10 +128,12 @@ def test_residuals_that_are_rounding_alone_show_neither_bias_nor_dependence():
 
 
 def test_balances_without_inputs_have_no_input_to_depend_on():
-    rng = np.random.default_rng(0)
-    found = residuals(LinearConstraint([[1.0, 1.0]]), np.zeros((9, 0)), rng.normal(size=(9, 2)), 64 * EPS)[0]
+    Y = np.random.default_rng(0).normal(size=(9, 2))
+    found = residuals(LinearConstraint([[1.0, 1.0]]), np.zeros((9, 0)), Y, 64 * EPS)[0]
     assert found.input is None
     assert found.n_rows == 9
+    assert (found.mean, found.std) == pytest.approx((Y.sum(1).mean(), Y.sum(1).std(ddof=1)), rel=1e-12)
+    assert found.se == pytest.approx(scipy.stats.sem(Y.sum(1)), rel=1e-12)
 
 
 def test_a_constant_input_is_no_cause_of_a_dependence():
@@ -340,6 +342,21 @@ def test_what_is_left_to_a_residual_is_the_variance_of_the_conditioned_residual(
     for v in var.reshape(-1, 6):
         G = B @ np.diag(v) @ B.T
         expected.append(np.diag(G - G @ np.linalg.solve(G + R, G)))
+    np.testing.assert_allclose(balance_residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
+
+
+def test_under_the_papers_likelihood_what_is_left_to_a_residual_is_that_of_independent_outputs():
+    s = standardizer(COUPLED, **UNITS)
+    own = hand_made(s, fixed=(0.0, 0.05, 1e4))
+    model = ConstrainedBNN(own.network, own.conditioning, marginal, own.sensor)
+    rng = np.random.default_rng(3)
+    rows = Rows(*(torch.as_tensor(rng.normal(size=(9, k))) for k in (2, 6, 3)))
+    said = model.network.at(model.draw(4, 0).weights[:4], rows.x)
+    expected = []
+    for d, i in np.ndindex(4, 9):
+        mu, v = (part[d, i].detach().numpy() for part in (said.mean, said.var))
+        _, cov = references.conditioned(mu, v, s.B, rows.target[i].numpy(), np.array([0.0, 0.05, 1e4]))
+        expected.append(s.B**2 @ np.diag(cov))
     np.testing.assert_allclose(balance_residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
 
 

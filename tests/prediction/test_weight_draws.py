@@ -3,18 +3,28 @@
 import numpy as np
 import pytest
 import torch
+from compiled_loops import loops_called
 
 from equipoise.network import layers
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN, PosteriorDraws
 from equipoise.prediction.weight_draws import ArrangedDraws, NetworkEvaluator, draws_between
 
+COMPILED, TORCH = "compiled", "operators of torch"
+WAYS = [*((activation, way) for activation in ("silu", "tanh", "relu") for way in (COMPILED, TORCH)), ("gelu", TORCH)]
 
-@pytest.fixture(params=["compiled", "operators of torch"], autouse=True)
+
+@pytest.fixture(params=[COMPILED, TORCH])
 def way(request, monkeypatch):
-    """Both ways that draws are evaluated; `gelu` has one only."""
-    if request.param != "compiled":
+    """Both ways that draws are evaluated; a test must have gone the one that it says."""
+    if request.param == TORCH:
         monkeypatch.setattr(layers, "WIDEST", 0)
+    with loops_called() as called:
+        yield
+    assert bool(called) == (request.param == COMPILED)
+
+
+either_way = pytest.mark.usefixtures("way")
 
 
 def network(activation="silu", hidden=(7, 5), sensor_head=False, dtype=torch.float64):
@@ -33,7 +43,8 @@ def inputs(n=9, dtype=torch.float64, seed=1):
     return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-@pytest.mark.parametrize("activation", ["silu", "tanh", "relu", "gelu"])
+@either_way
+@pytest.mark.parametrize(("activation", "way"), WAYS, indirect=["way"])
 @pytest.mark.parametrize("hidden", [(), (7,), (7, 5), (5, 5, 5)], ids=str)
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-13), (torch.float32, 2e-5)], ids=["double", "single"])
 def test_heads_are_those_of_the_network(activation, hidden, dtype, rtol):
@@ -45,6 +56,7 @@ def test_heads_are_those_of_the_network(activation, hidden, dtype, rtol):
     np.testing.assert_allclose(var, expected.var, rtol=rtol)
 
 
+@either_way
 def test_the_sensor_head_is_evaluated_where_it_is_asked_for():
     net, x = network(sensor_head=True), inputs()
     drawn = drawn_from(net)
@@ -54,6 +66,7 @@ def test_the_sensor_head_is_evaluated_where_it_is_asked_for():
     np.testing.assert_allclose(var, expected.var, rtol=1e-13)
 
 
+@either_way
 def test_blocks_of_different_shapes_do_not_disturb_each_other():
     net = network()
     evaluated, blocks = NetworkEvaluator(net), [(drawn_from(net, n), inputs(k)) for n in (6, 2) for k in (9, 4)]
@@ -62,9 +75,10 @@ def test_blocks_of_different_shapes_do_not_disturb_each_other():
         np.testing.assert_allclose(mean, net.at(drawn.draws.weights, x).mean, rtol=1e-12, atol=1e-14)
 
 
-def test_buffers_are_overwritten_by_the_next_block_of_their_shape(monkeypatch):
+@pytest.mark.parametrize("way", [COMPILED], indirect=True)  # the other way has no buffers
+@either_way
+def test_buffers_are_overwritten_by_the_next_block_of_their_shape():
     """As the docstring of `heads` says; the components of a mixture are copies of them."""
-    monkeypatch.setattr(layers, "WIDEST", 256)  # compiled loops have buffers
     net, x = network(), inputs()
     evaluated, first, second = NetworkEvaluator(net), drawn_from(net), drawn_from(net, seed=1)
     mean, _ = evaluated.heads(first, x)
@@ -72,10 +86,10 @@ def test_buffers_are_overwritten_by_the_next_block_of_their_shape(monkeypatch):
     np.testing.assert_allclose(mean, net.at(second.draws.weights, x).mean, rtol=1e-12, atol=1e-14)
 
 
+@either_way
 def test_the_inputs_and_the_draws_are_left_as_they_were():
     net, x = network(), inputs()
     drawn = drawn_from(net)
-    x = x
     before = x.clone(), drawn.draws.weights.clone()
     NetworkEvaluator(net).heads(drawn, x)
     assert torch.equal(x, before[0])
@@ -99,6 +113,8 @@ def test_tolerances_and_offsets_are_seen_with_balances_first():
     assert plain.offset is None
 
 
+@pytest.mark.parametrize("way", [COMPILED], indirect=True)
+@either_way
 def test_threads_share_the_draws_and_change_no_bit():
     net, x = network(), inputs(300)
     drawn = drawn_from(net, 5)
@@ -113,6 +129,7 @@ def test_threads_share_the_draws_and_change_no_bit():
     assert all(map(torch.equal, alone, together))
 
 
+@either_way
 def test_draws_that_are_strided_are_read_as_they_are():
     net, x = network(), inputs()
     weights = torch.randn(len(net.posterior.loc), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).T

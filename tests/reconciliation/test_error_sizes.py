@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
@@ -103,6 +104,23 @@ def test_one_row_alone_has_an_interval_too():
     assert found.size[0] == pytest.approx(20.0, rel=1e-6)
     assert found.standard_error[0] == pytest.approx(np.sqrt(2), rel=1e-3)
     assert np.isnan(found.size[1])
+
+
+@pytest.mark.parametrize("z", [2.2, 3.0, 5.0])
+def test_one_row_close_to_its_limit_has_the_error_of_the_curvature_of_its_likelihood(z):
+    """`log φ(z − δ) − log P(|z| > t)`: its maximum, and one over the root of its second derivative there."""
+    flows, t, step = LinearConstraint.from_equations("a = b", outputs=["a", "b"]), 1.959963984540054, 1e-4
+
+    def log_likelihood(d):
+        kept = scipy.stats.norm.sf(t - d) + scipy.stats.norm.cdf(-t - d)
+        return scipy.stats.norm.logpdf(z - d) - np.log(kept)
+
+    found = reconcile([[np.sqrt(2) * z, 0.0]], 1.0, flows).logbook().totals.errors
+    best = scipy.optimize.minimize_scalar(lambda d: -log_likelihood(d), bounds=(0, z), options={"xatol": 1e-10}).x
+    left, middle, right = (log_likelihood(best + k * step) for k in (-1, 0, 1))
+    curvature = (2 * middle - left - right) / step**2
+    assert found.size[0] == pytest.approx(np.sqrt(2) * best, abs=1e-5)
+    assert found.standard_error[0] == pytest.approx(np.sqrt(2 / curvature), rel=1e-5)
 
 
 def test_a_meter_that_stands_still_errs_in_both_directions_and_its_mean_is_not_doubled():

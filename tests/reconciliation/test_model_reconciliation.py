@@ -189,6 +189,18 @@ def test_the_logbook_of_a_table_names_the_liar_and_its_plot_shows_it_first(cell,
     assert found.without("eta_p [V]").logbook().sensors().loc["eta_p [V]", "readings"] == 0
 
 
+def test_a_logbook_counts_the_rows_in_which_each_output_was_read_and_was_not():
+    p = predicted(rows=9)
+    Y = p.mean + 0.1
+    Y[:7, 3], Y[2, 0] = NAN, NAN
+    log = reconcile_with_model(p, Y, STD).logbook()
+    redundant, _, observable, unobservable = log.totals.classes.T  # in the order of the classes of a classical one
+    assert redundant.tolist() == [8, 9, 9, 2, 9, 9]
+    assert observable.tolist() == [1, 0, 0, 7, 0, 0]
+    assert unobservable.tolist() == [0] * 6
+    assert log.calculated == ("y0", "y3")
+
+
 # --- What users see ---------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +268,11 @@ def test_the_overview_has_a_line_for_each_output(column):
     assert list(frame["readings"]) == [1, 0, 0, 0]
     assert frame.loc["top [kg/s]", "measured"] == pytest.approx(1.8)
     assert frame.loc["duty [kW]", "reconciled"] == pytest.approx(found.mean["duty [kW]"].mean())
+    alone = model.predict_distribution(X)
+    np.testing.assert_allclose(frame["predicted"], alone.mean.mean(), rtol=1e-6)
+    np.testing.assert_allclose(frame["± before"], 1.959964 * np.sqrt(alone.var.mean()), rtol=1e-6)
+    np.testing.assert_allclose(frame["± after"], 1.959964 * np.sqrt(np.square(found.std).mean()), rtol=1e-6)
+    assert (frame["± after"] < frame["± before"]).tolist()[:3] == [True] * 3  # what the balance ties to the reading
     assert "'top [kg/s]': " in repr(found)
     assert "40 draws" in repr(model.predict_distribution(X))
     assert "the matched Gaussian in" in repr(found)
@@ -303,6 +320,12 @@ def test_exact_readings_are_taken_at_their_word_as_long_as_they_leave_something_
 def test_what_cannot_be_done_is_refused_with_what_to_do(measured, options, complaint):
     with pytest.raises(ReconciliationError, match=complaint):
         reconcile_with_model(predicted(), measured, **options)
+
+
+def test_a_single_reading_without_any_standard_deviation_is_refused_by_name():
+    measured = {"y2": [NAN, NAN, 1.0, NAN], "y3": [1.0, 1.0, 1.0, 1.0]}
+    with pytest.raises(ReconciliationError, match=r"no sensor noise, but got none for 'y2'\."):
+        reconcile_with_model(predicted(), measured, {"y3": 0.1})
 
 
 def test_sensors_that_were_given_for_each_training_row_must_be_given_again():

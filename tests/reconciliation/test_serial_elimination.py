@@ -111,15 +111,21 @@ def test_elimination_stops_for_one_of_five_reasons():
 
 
 def test_a_table_is_worked_on_row_by_row(monkeypatch, long_training):
+    search = serial_elimination._Search
     rng = np.random.default_rng(0)
     plant = plants.random_plant(2, n=10, m=5)
     table = plant.values + rng.standard_normal((16, 10)) + np.where(rng.random((16, 10)) < 0.15, 15, 0.0) * plant.std
     table[rng.random(table.shape) < 0.03] = np.nan
     for std in (plant.std, plant.std * np.exp(0.2 * rng.standard_normal((16, 10)))):
         whole = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
-        monkeypatch.setattr(serial_elimination, "PIECE", 100)
-        pieces = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
+        parts = []
+        with monkeypatch.context() as patched:
+            patched.setattr(serial_elimination, "PIECE", 100)
+            patched.setattr(serial_elimination, "_Search", lambda *one, parts=parts: parts.append(one) or search(*one))
+            pieces = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
         assert names_of(pieces) == names_of(whole)
+        assert len(parts) >= len({s.row for s in whole.suspects})
+        assert {len(whitened) for whitened, *_ in parts} == {1}  # two rows would have more than 100 numbers
         order = [(s.row, s.step) for s in whole.suspects]
         assert order == sorted(order)
         for i in range(16):

@@ -106,6 +106,15 @@ def test_only_what_is_measured_is_drawn_and_suspects_come_first(result):
     assert sorted(names) == NAMES[:3]
 
 
+def test_without_suspects_those_come_first_that_are_moved_by_most_of_their_standard_deviations():
+    """Residuals of 0.1, 4 and 12 are shared by meters with equal errors of 0.1, 10 and 20: moved by 0.5, 0.2, 0.3."""
+    apart = LinearConstraint.from_equations(["a = b", "c = d", "e = f"], outputs=list("abcdef"))
+    std = [0.1, 0.1, 10.0, 10.0, 20.0, 20.0]
+    log = reconcile([[1.1, 1.0, 5.0, 1.0, 13.0, 1.0]] * 3, std, apart).logbook()
+    assert log.totals.errors.count.sum() == 0
+    assert [set(pair) for pair in np.split(np.array(most_suspect(log, 6)), 3)] == [{"a", "b"}, {"e", "f"}, {"c", "d"}]
+
+
 def test_dates_are_on_the_axis_and_differing_thresholds_become_one(result):
     values = result.solution.measurements.values.copy()
     values[:50, 2] = np.nan

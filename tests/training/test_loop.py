@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small_runs import KILL_PLAN, constrained_model, data, plain_model, same_bits
@@ -15,7 +16,9 @@ from equipoise.data.rows import Rows
 from equipoise.training import loop
 from equipoise.training.checkpoint import TrainingError
 from equipoise.training.loop import mean_rmse, train
-from equipoise.training.plan import TrainingPlan
+from equipoise.training.objective import Objective
+from equipoise.training.optimizer import Adam
+from equipoise.training.plan import TrainingPlan, cosine, one_cycle
 from equipoise.training.starting_variances import output_residual_var
 
 pytestmark = pytest.mark.usefixtures("long_training")
@@ -219,13 +222,77 @@ def test_an_epoch_shows_every_row_as_often_as_it_has_passes():
     assert not torch.equal(parts[0], parts[1])
 
 
+def divergences(q, prior_mean, prior_std):
+    normal = torch.distributions.Normal
+    return torch.distributions.kl_divergence(normal(q.loc, q.log_std.exp()), normal(prior_mean, prior_std)).tolist()
+
+
 def test_the_history_has_the_parts_of_the_elbo_for_each_balance():
-    history = train(constrained_model(), data(), None, SHORT, seed=0)
-    first, last = history.epochs[8], history.epochs[-1]
-    assert first["phase"] == "elbo"
-    assert history.epochs[7]["phase"] == "means"
-    for name, size in (("kl_tolerance", 1), ("kl_offset", 1), ("kl_sensor", 3), ("rho_mean", 1), ("rho_std", 1)):
-        assert len(last[name]) == size
+    """Those of the last epoch are those of the model that it leaves, since no rows are held out."""
+    model = constrained_model()
+    history = train(model, data(), None, SHORT, seed=0)
+    assert [history.epochs[i]["phase"] for i in (7, 8)] == ["means", "elbo"]
+    last, tolerance = history.epochs[-1], model.conditioning.tolerance
+    assert last["rho_mean"] == tolerance.loc.tolist()
+    assert last["rho_std"] == tolerance.log_std.exp().tolist()
+    assert last["kl_tolerance"] == pytest.approx(divergences(tolerance, -6.0, 3.0), rel=1e-9)
+    assert last["kl_sensor"] == pytest.approx(divergences(model.sensor, -6.0, 3.0), rel=1e-9)
+    assert last["kl_offset"] == pytest.approx(divergences(model.conditioning.offset, 0.0, 1.0), rel=1e-9)
+    assert last["kl_weights"] == pytest.approx(sum(divergences(model.network.posterior, 0.0, 1.0)), rel=1e-5)
+    assert [len(last[name]) for name in ("kl_tolerance", "kl_offset", "kl_sensor")] == [1, 1, 3]
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """All steps that a training takes: arguments of the objective and its loss; rates of the optimizer's groups."""
+    asked, rates, backward, step = [], [], Objective.backward, Adam.step
+
+    def watched(self, batch, n_rows, generator, *weights):
+        loss = backward(self, batch, n_rows, generator, *weights)
+        asked.append((len(batch), n_rows, *weights, float(loss)))
+        return loss
+
+    monkeypatch.setattr(Objective, "backward", watched)
+    monkeypatch.setattr(Adam, "step", lambda self: rates.append([g["lr"] for g in self.param_groups]) or step(self))
+    return asked, rates
+
+
+def test_a_step_has_the_divergence_of_the_whole_table_at_its_place_in_the_warm_up(steps):
+    """64 rows in batches of 16: 144 steps, of which the first 36 are warm-up, and 16 of the last phase."""
+    plan = TrainingPlan(max_epochs=40, mean_epochs=0, noise_epochs=4, batch_size=16, kl_warmup=0.25, temperature=0.3)
+    train(constrained_model(), data(), None, plan, seed=0)
+    rows, n_rows, kl_weights, temperatures, _ = zip(*steps[0], strict=True)
+    assert (set(rows), set(n_rows), set(temperatures)) == ({16}, {64}, {0.3})
+    assert kl_weights == pytest.approx([min(1.0, s / 36) for s in range(144)] + [1.0] * 16)
+
+
+def test_rates_follow_their_schedules_through_each_phase(steps):
+    """With 4 steps per epoch: weights' means, their spreads, and all that is learned of tolerances and sensors."""
+    peaks = {"mean_learning_rate": 0.03, "learning_rate": 1e-3, "std_rate": 7.0, "tolerance_rate": 25.0}
+    plan = TrainingPlan(max_epochs=30, mean_epochs=8, noise_epochs=3, batch_size=16, **peaks)
+    train(constrained_model(), data(), None, plan, seed=0)
+    expected = [[0.03 * one_cycle(s / 32)] for s in range(32)]
+    for n in (76, 12):
+        expected += [[peak * cosine(s / n) for peak in (1e-3, 7e-3, 25e-3)] for s in range(n)]
+    assert len(steps[1]) == len(expected) == 120
+    for rates, others in zip(steps[1], expected, strict=True):
+        assert rates == pytest.approx(others, rel=1e-9)
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_its_rows(steps):
+    """Batches of 24, 24 and 16 rows."""
+    plan = TrainingPlan(max_epochs=3, mean_epochs=0, noise_epochs=0, batch_size=24)
+    history = train(plain_model(), data(), None, plan, seed=0)
+    for epoch, three in zip(history.epochs, (steps[0][i : i + 3] for i in (0, 3, 6)), strict=True):
+        assert [size for size, *_ in three] == [24, 24, 16]
+        assert epoch["nll"] == pytest.approx(sum(size * loss for size, *_, loss in three) / 64, rel=1e-6)
+
+
+def test_weights_start_the_second_phase_with_the_spread_of_the_plan():
+    model = plain_model()
+    run = loop._Run(model, data(), None, TrainingPlan(mean_epochs=0, init_std=0.003), seed=0)
+    run._start_elbo_phase()
+    np.testing.assert_allclose(model.network.posterior.std.detach(), 0.003, rtol=1e-6)
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_epoch_and_the_phase():
@@ -247,10 +314,12 @@ def test_tolerances_learn_at_their_own_rate():
     model = constrained_model()
     from equipoise.training.loop import _Run
 
-    run = _Run(model, data(), None, TrainingPlan(mean_epochs=0, learning_rate=1e-3, tolerance_rate=25.0), seed=0)
+    plan = TrainingPlan(mean_epochs=0, learning_rate=1e-3, std_rate=7.0, tolerance_rate=25.0)
+    run = _Run(model, data(), None, plan, seed=0)
     run._start_elbo_phase()
     peaks = {id(p): group["peak"] for group in run.optimizer.param_groups for p in group["params"]}
     assert peaks[id(model.network.posterior.loc)] == 1e-3
+    assert peaks[id(model.network.posterior.log_std)] == pytest.approx(7e-3)
     for parameter in (model.conditioning.tolerance.loc, model.conditioning.offset.loc, model.sensor.log_std):
         assert peaks[id(parameter)] == pytest.approx(25e-3)
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from equipoise.training.plan import TrainingPlan, cosine, one_cycle
 
@@ -17,6 +18,26 @@ def test_schedules_start_low_peak_at_one_and_end_where_they_say():
     assert cosine(1.0) == pytest.approx(0.01)
     values = [cosine(f) for f in np.linspace(0.05, 1, 50)]
     assert all(a >= b for a, b in itertools.pairwise(values))
+
+
+def annealed(end: float, n: int) -> list[float]:
+    """The rates of torch's own cosine from 1 down to `end` in n steps."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule, rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n, end), [1.0]
+    for _ in range(n):
+        optimizer.step()
+        schedule.step()
+        rates += schedule.get_last_lr()
+    return rates
+
+
+def test_rates_rise_and_fall_along_the_cosine_of_torch():
+    rise, fall = [one_cycle(k / 100) for k in range(31)], [one_cycle(k / 100) for k in range(30, 101)]
+    assert rise == pytest.approx(annealed(0.04, 30)[::-1], rel=1e-12)
+    assert fall == pytest.approx(annealed(0.0, 70), rel=1e-9, abs=1e-15)
+    assert [cosine(k / 100) for k in range(5, 101)] == pytest.approx(annealed(0.01, 95), rel=1e-9)
+    assert np.diff([cosine(k / 100) for k in range(6)]) == pytest.approx(np.full(5, 0.01 / 0.051))  # a straight line
+    assert 0.0 < cosine(0.0) < 0.02
 
 
 @pytest.mark.parametrize(
@@ -62,6 +83,8 @@ def test_a_given_batch_size_is_taken_and_the_rows_passed_over_once():
         ({"learning_rate": -1.0}, "learning_rate.*but got -1"),
         ({"kl_warmup": 1.5}, r"kl_warmup.*but got 1\.5"),
         ({"init_std": 0.0}, r"init_std.*but got 0\.0"),
+        ({"mean_epochs": -1}, "mean_epochs.*but got -1"),
+        ({"noise_epochs": 1.5}, r"noise_epochs.*but got 1\.5"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_by_name(change, message):

@@ -1,5 +1,6 @@
 """Where variances start: what residuals show is split between network, sensors and tolerances."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -41,8 +42,8 @@ def model_of(sensor=(math.nan,) * 4, likelihood=joint, tolerance=None) -> Constr
     return ConstrainedBNN(network, ConditioningLayer(constraint, q), likelihood, w)
 
 
-def start(model: ConstrainedBNN, rows: Rows) -> dict[str, np.ndarray]:
-    split_residuals(model, rows)
+def start(model: ConstrainedBNN, rows: Rows, held_out: Rows | None = None) -> dict[str, np.ndarray]:
+    split_residuals(model, rows, held_out)
     values = {"v": model.network.at_means(rows.x[:1]).var[0], "r": model.conditioning.tolerance.median()}
     if model.sensor is not None:
         values["w"] = model.sensor.median()
@@ -71,6 +72,30 @@ def test_given_sensors_stay_and_what_they_do_not_explain_is_the_tolerances():
     np.testing.assert_allclose(values["w"], 0.005**2)
     np.testing.assert_allclose(values["r"], 1e-4 - 0.005**2, rtol=0.05)
     np.testing.assert_allclose(values["v"], output_residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
+
+
+def test_sensors_known_for_each_row_count_by_their_mean_variance():
+    rows = scattered(fit_error=0.3, sensor_std=0.01)
+    w = 0.005**2 * torch.where(torch.arange(N) % 2 == 0, 0.5, 1.5).double()[:, None].expand(N, 4)
+    values = start(model_of(sensor=None), dataclasses.replace(rows, sensor_var=w))
+    np.testing.assert_allclose(values["r"], 1e-4 - 0.005**2, rtol=0.05)
+    np.testing.assert_allclose(values["v"], output_residual_var(torch.zeros_like(rows.y), rows.y), rtol=1e-5)
+
+
+def test_the_larger_scatter_of_training_and_held_out_rows_counts_output_by_output():
+    rows, factor = scattered(fit_error=0.3, sensor_std=0.01), torch.tensor([2.0, 0.5, 0.1, 3.0]).double()
+    held_out = Rows(rows.x[:1000], rows.y[:1000] * factor, rows.target[:1000])
+    values = start(model_of(sensor=None), rows, held_out)
+    trained, unseen = (np.square(part.y.numpy()).mean(0) for part in (rows, held_out))
+    assert (unseen > trained).tolist() == [True, False, False, True]
+    np.testing.assert_allclose(values["v"], np.maximum(trained, unseen), rtol=1e-5)
+
+
+def test_learned_sensors_start_far_narrower_than_their_prior():
+    model = model_of()
+    torch.testing.assert_close(model.sensor.std, model.sensor.prior_std)
+    start(model, scattered(fit_error=0.3, sensor_std=0.01))
+    assert (model.sensor.std < 0.1 * model.sensor.prior_std).all()
 
 
 def test_a_tolerance_starts_at_its_prior_where_that_is_smaller_and_fixed_ones_stay():

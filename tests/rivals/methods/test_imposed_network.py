@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from handmade import NAN, variances
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.data.rows import Rows
@@ -89,8 +90,10 @@ def test_the_density_of_a_mixture_is_the_mean_of_its_components():
     np.testing.assert_allclose(model.mixture_log_prob(data, 5), expected.detach(), rtol=1e-9)
 
 
-def test_the_shared_divergence_is_that_of_tolerances():
+def test_the_shared_divergence_is_the_sum_over_tolerances_and_learned_sensors():
     model = imposed(likelihood=joint, tolerance=None)
     with torch.no_grad():
         model.conditioning.tolerance.loc -= 1.0
     np.testing.assert_allclose(model.kl_shared().detach(), 0.5 * (1.0 / 3.0) ** 2)
+    model.sensor = variances([NAN, 0.1, NAN], loc=[-6.5, 0.0, -5.0])
+    np.testing.assert_allclose(model.kl_shared().detach(), 0.5 * (1.0 + 0.5**2 + 1.0) / 9.0)

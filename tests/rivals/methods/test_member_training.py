@@ -11,7 +11,7 @@ from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.rivals.methods.imposed_network import ImposedBNN
-from equipoise.rivals.methods.member_training import MemberTraining, fit_members
+from equipoise.rivals.methods.member_training import MemberTraining, _Best, fit_members
 from equipoise.rivals.methods.members import dropout_masks
 from equipoise.training.plan import TrainingPlan
 
@@ -33,9 +33,12 @@ def rows(n=48, seed=0):
 @pytest.mark.usefixtures("long_training")
 def test_an_ensemble_trained_in_one_pass_is_its_members_trained_one_by_one():
     data, held_out, seeds = rows(), rows(16, 1), [3, 14, 15]
-    together, _ = fit_members(model(), data, held_out, PLAN, seeds)
-    alone = torch.cat([fit_members(model(), data, held_out, PLAN, [seed])[0] for seed in seeds])
-    np.testing.assert_allclose(together, alone, atol=2e-5)
+    together, history = fit_members(model(), data, held_out, PLAN, seeds)
+    each, histories = zip(*(fit_members(model(), data, held_out, PLAN, [seed]) for seed in seeds), strict=True)
+    np.testing.assert_allclose(together, torch.cat(each), atol=2e-5)
+    for name in ("rmse", "validation"):
+        expected = np.mean([other.epochs[0][name] for other in histories])
+        assert history.epochs[0][name] == pytest.approx(expected, rel=1e-5), name
     assert float((together[0] - together[1]).abs().max()) > 0.1
 
 
@@ -122,6 +125,59 @@ def test_tolerances_are_shared_and_learned():
     fit_members(imposed, data, None, TrainingPlan(max_epochs=60, batch_size=16), [3, 4])
     assert float(layer.tolerance.kl_terms()[0].detach()) > 0.1
     assert float(layer.tolerance.median()[0].detach().sqrt()) < 0.1
+
+
+def two_members_with_a_tolerance(**plan):
+    """Their training in the second phase, a batch of the same eight rows for each, and the learned tolerance."""
+    data = rows(8)
+    data = Rows(data.x, data.y, data.y.sum(1, keepdim=True) + 0.1)
+    network = BayesianMLP(1, 2, (6,), prior_std=0.4, generator=torch.Generator().manual_seed(0))
+    layer = ConditioningLayer(LinearConstraint([[1.0, 1.0]]), None)
+    plan = TrainingPlan(max_epochs=1, batch_size=8, max_grad_norm=1e9, **plan)
+    run = MemberTraining(ImposedBNN(ConstrainedBNN(network, layer, joint)), data, None, plan, [3, 4])
+    run.start("elbo")
+    with torch.no_grad():  # away from the prior, where its divergence has no slope
+        layer.tolerance.loc += 1.0
+        layer.tolerance.log_std -= 0.5
+    return run, data.take(torch.arange(8).repeat(2)), layer.tolerance
+
+
+@pytest.mark.parametrize(("phase", "weight"), [("elbo", 0.2 / 0.5), ("noise", 1.0)])
+def test_a_step_descends_likelihood_and_priors_of_all_members_at_its_place_in_the_warm_up(phase, weight):
+    """By autograd over the sum of both members' objectives; in the last phase means are left where they are."""
+    run, batch, q = two_members_with_a_tolerance(kl_warmup=0.5, temperature=0.3)
+    run.start(phase)
+    normal = torch.distributions.Normal
+    of_tolerance = torch.distributions.kl_divergence(normal(q.loc, q.log_std.exp()), normal(-6.0, 3.0)).sum()
+    of_weights = (run.weights.double() / 0.4).square().sum() / 2
+    likelihood = run.losses(run.weights, batch, torch.Generator().manual_seed(1)).sum()
+    objective = likelihood + weight * (0.3 * of_weights + 2 * of_tolerance) / 8
+    wanted = torch.autograd.grad(objective, [run.weights, q.loc, q.log_std])
+    run.step(batch, 0.2, torch.Generator().manual_seed(1))
+    heads = torch.zeros_like(run.weights)
+    W, bias = run.model.network.layers(heads)[-1]
+    W[..., 2:], bias[..., 2:] = 1.0, 1.0
+    moved = heads if phase == "noise" else torch.ones_like(heads)
+    torch.testing.assert_close(run.weights.grad, wanted[0] * moved, rtol=1e-4, atol=1e-5)
+    for parameter, gradient in zip((q.loc, q.log_std), wanted[1:], strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-6, atol=1e-9)
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_its_rows():
+    run = MemberTraining(model(), rows(40), None, PLAN, [1, 2])  # batches of 16, 16 and 8 rows of each member
+    run.step = lambda batch, fraction, generator: float(len(batch))
+    assert run._epoch(0, 10) == pytest.approx((32 * 32 + 32 * 32 + 16 * 16) / 80)
+
+
+def test_each_member_keeps_its_own_best_state_until_its_patience_ends_and_all_share_one_tolerance():
+    best, shared = _Best(2), torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+    for epoch, values in enumerate([(5.0, 1.0), (4.0, 2.0), (3.0, 3.0), (2.0, 0.5), (9.0, 0.1)]):
+        shared.fill_(epoch)
+        best.keep(torch.tensor(values), torch.full((2, 3), float(epoch)), [shared], patience=2)
+    weights = torch.full((2, 3), -1.0)
+    best.restore(weights, [shared])
+    assert weights.tolist() == [[3.0] * 3, [0.0] * 3]  # the second had been worse in two epochs, and was left out
+    assert shared.tolist() == [3.0]  # of the epoch with the least mean over members, 1.25
 
 
 def test_gradients_of_each_member_are_clipped_on_their_own():

@@ -105,7 +105,11 @@ def test_the_qp_layer_fine_tunes_and_tells_its_price():
     X, _ = data(seed=1)
     model = fitted("deterministic", "qp")
     assert np.abs(BALANCE.residual(X, model.predict(X))).max() < 1e-12
-    assert model.step_seconds_["qp"] > 2 * model.step_seconds_["closed form"]
+    assert model.step_seconds_.keys() == {
+        "closed form",
+        "qp",
+    }  # which of them is the longer is told by test_qp_layer.py
+    assert min(model.step_seconds_.values()) > 0.0
 
 
 @pytest.mark.usefixtures("long_training")
