@@ -17,11 +17,11 @@ PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup reproduce study tune compare compare-small test test-table test-processors check lint types format \
-  net mutants bench figure clean
+.PHONY: help setup reproduce study tune compare compare-small test test-heart test-table test-without-fast \
+  test-processors check lint types format net mutants bench figure clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with pinned dependencies and this package in it (PYTHON=python3.11 picks the interpreter)
 
@@ -68,7 +68,18 @@ test-processors: $(STAMP) ## run the tests as on older processors (AVX2, then SS
 	@$(SSE) $(MAKE) --no-print-directory test ARGS="-p headroom --headroom $(CURDIR)/$(ROOM) $(ARGS)"
 	@$(BIN)/python tests/headroom.py $(ROOM)
 
-check: lint types test ## lint, types and tests: what a change has to pass, and what CI runs
+HEART := $(foreach room,balances gaussian data network training prediction,tests/$(room)) tests/test_estimator.py \
+  tests/test_testing.py tests/test_compiled.py
+BARE := .cache/without-fast
+
+test-heart: $(STAMP) ## the tests of the core: balances, algebra, network, training, prediction, estimator
+	@$(MAKE) --no-print-directory test ARGS="$(HEART) $(ARGS)"
+
+test-without-fast: $(STAMP) ## the same without the compiled loops, in a copy of the sources from which they are deleted
+	@rm -rf $(BARE) && mkdir -p $(BARE) && cp -r src $(BARE)/src && rm -r $(BARE)/src/equipoise/fast
+	@PYTHONPATH=$(CURDIR)/$(BARE)/src $(MAKE) --no-print-directory test-heart
+
+check: lint types test test-without-fast ## lint, types and tests, also without compiled loops: what CI runs
 
 lint: $(STAMP) ## check style, formatting, and which rooms import which
 	@$(BIN)/ruff check --quiet .

@@ -10,6 +10,8 @@ from equipoise.network import layers as layers_module
 from equipoise.network.layers import layer_views
 from equipoise.network.mlp import BayesianMLP
 
+pytest.importorskip("equipoise.fast")
+
 
 def by_definition(call):
     """What a call gives in operators of torch, of which it may call none that is compiled."""

@@ -5,6 +5,7 @@ import pytest
 import torch
 from compiled_loops import loops_called
 
+from equipoise import compiled
 from equipoise.network import layers
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN, PosteriorDraws
@@ -19,7 +20,10 @@ def way(request, monkeypatch):
     """Both ways that draws are evaluated; a test must have gone the one that it says."""
     if request.param == TORCH:
         monkeypatch.setattr(layers, "WIDEST", 0)
-    with loops_called() as called:
+    if not compiled.is_available() and request.param == TORCH:
+        yield
+        return
+    with loops_called() as called:  # without compiled code the other way is skipped
         yield
     assert bool(called) == (request.param == COMPILED)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from steps import APART, CASES, NAN, NEARLY_TWICE, SHARED, assert_same, bnn, rows
 
+from equipoise import compiled
 from equipoise.data.rows import Rows
 from equipoise.gaussian.randomness import BatchGenerator
 from equipoise.network import layers
@@ -15,6 +16,9 @@ from equipoise.training import objective
 from equipoise.training.objective import Objective
 
 COMPILED = [case for case in CASES if "offsets" not in case]
+
+
+NEEDS_LOOPS = pytest.mark.skipif(not compiled.is_available(), reason="of compiled code")
 
 
 class Counted(Objective):
@@ -37,6 +41,7 @@ def step(model, *args):
     return nll
 
 
+@NEEDS_LOOPS
 @pytest.mark.parametrize("case", COMPILED)
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "outputs missing"])
 def test_the_gradient_is_that_of_autograd(case, missing):
@@ -44,22 +49,26 @@ def test_the_gradient_is_that_of_autograd(case, missing):
     assert_same(step, bnn(**CASES[case]), batch)
 
 
+@NEEDS_LOOPS
 @pytest.mark.parametrize("activation", ["silu", "tanh", "relu"])
 def test_it_is_so_for_every_activation(activation):
     assert_same(step, bnn(activation=activation), rows())
 
 
+@NEEDS_LOOPS
 @pytest.mark.parametrize("sensor", ["none", "learned"])
 @pytest.mark.parametrize("head", [False, True])
 def test_it_is_so_where_every_row_has_sensors_of_its_own(sensor, head):
     assert_same(step, bnn(sensor=sensor, head=head), rows(sensors=True))
 
 
+@NEEDS_LOOPS
 @pytest.mark.parametrize("likelihood", [joint, marginal])
 def test_it_is_so_in_single_precision_to_its_rounding(likelihood):
     assert_same(step, bnn(likelihood, dtype=torch.float32), rows(torch.float32), rtol=2e-4)
 
 
+@NEEDS_LOOPS
 @pytest.mark.parametrize("hidden", [(), (1,), (65, 33, 17)])
 def test_it_is_so_for_layers_of_any_width(hidden):
     model = bnn()
@@ -92,12 +101,14 @@ def test_what_has_no_compiled_form_is_left_to_autograd(options, widest, monkeypa
     assert made.by_autograd == 1
 
 
+@NEEDS_LOOPS
 @pytest.mark.parametrize("case", ["joint, sensors with a head", "marginal", "coupled"])
 def test_it_is_so_where_a_batch_is_taken_in_parts(case, monkeypatch):
     monkeypatch.setattr(objective, "BATCH_PART", 4)  # nine rows: parts of 4, 4 and 1
     assert_same(step, bnn(**CASES[case]), rows(missing=True))
 
 
+@NEEDS_LOOPS
 def test_targets_are_passed_over_where_there_are_no_balances():
     assert_same(step, bnn(B=None), rows(balances=True))
 
@@ -116,6 +127,7 @@ def test_shares_of_a_batch_have_the_numbers_of_the_whole():
     torch.testing.assert_close(sum(parts), gradient(slice(0, 9)), rtol=1e-12, atol=1e-14)
 
 
+@NEEDS_LOOPS
 def test_parameters_that_are_not_finite_show_in_the_loss():
     """Training ends with a message then: nothing on the way may turn NaN into a number."""
     for name in ("network.posterior.loc", "network.posterior.log_std", "conditioning.tolerance.loc", "sensor.loc"):
@@ -124,6 +136,7 @@ def test_parameters_that_are_not_finite_show_in_the_loss():
         assert not step(model, rows(), 100, torch.Generator().manual_seed(0)).isfinite(), name
 
 
+@NEEDS_LOOPS
 def test_parameters_whose_memory_was_replaced_are_seen():
     """As by `load_state_dict(assign=True)`, or where an objective is copied together with its model."""
     model, batch = bnn(), rows()
@@ -160,6 +173,7 @@ REPLACEMENTS = {
 }
 
 
+@NEEDS_LOOPS
 @pytest.mark.parametrize("replace", REPLACEMENTS.values(), ids=REPLACEMENTS)
 @pytest.mark.parametrize("options", [{"sensor": "some", "tolerance": {"balance 1": 0.3}}, {"B": SHARED}, {"B": None}])
 def test_a_step_sees_parameters_and_buffers_as_they_are_now(replace, options):

@@ -7,13 +7,6 @@ call and cached on disk. Import this room inside the functions that call it, sin
 Calls: no other room.
 """
 
-import os
-
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-
-def enabled() -> bool:
-    """Return whether loops are compiled, which numba's environment variable `NUMBA_DISABLE_JIT` switches off."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

@@ -1,7 +1,7 @@
 """Standard normal numbers from a counter-based generator, the same for one key in whatever order they are drawn.
 
-`threefry` (Salmon et al. 2011) computes random bits from a counter and a key, so that there is no state and numbers are
-computed in parallel lanes, several times faster than by a generator that updates a state.
+The twin of `equipoise.gaussian.counted_normals`. There is no state, so that numbers are computed in parallel lanes,
+several times faster than by a generator that updates a state.
 """
 
 import math
@@ -102,9 +102,7 @@ def fill_antithetic(key, stream, out, n_half):
 def fill_noise(key, batch, n, widths, noise):
     """Fill arrays with antithetic standard normal numbers for consecutive rows of a batch.
 
-    Numbers of the batch's second half are the negatives of its first half; each row gets the numbers that it has if the
-    whole batch is filled. `equipoise.gaussian.flat_antithetic_normals` calls this loop; where loops are not compiled,
-    it takes other numbers, with the same antithetic pairs, from torch's generator.
+    The twin of `equipoise.gaussian.counted_normals.counted_normals`.
 
     Args:
         key: 63 random bits.

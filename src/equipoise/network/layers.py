@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from equipoise.fast import enabled
+from equipoise import compiled
 
 ACTIVATIONS = {
     "silu": nn.functional.silu,
@@ -57,7 +57,7 @@ def is_compiled(like: Tensor, sizes: Sequence[int], activation: str) -> bool:
         sizes: Widths of inputs, hidden layers and outputs.
         activation: Name of the activation.
     """
-    on_processor = like.device.type == "cpu" and enabled() and not torch.compiler.is_compiling()
+    on_processor = like.device.type == "cpu" and compiled.is_available() and not torch.compiler.is_compiling()
     return on_processor and max(sizes) <= WIDEST and activation in ("silu", "tanh", "relu")
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from equipoise import compiled
 from equipoise.data import AnyRows, Rows
 from equipoise.gaussian import BatchGenerator, random_scheme
 from equipoise.network import ConstrainedBNN, derived_seed, parameters_of
@@ -139,7 +140,7 @@ class _Run:
 
     def compile(self, announce: Callable[[], object]) -> None:
         """Compile the training step before the first epoch; `announce` is called if that takes a while."""
-        if torch.device(self.rows.device).type == "cpu":
+        if torch.device(self.rows.device).type == "cpu" and compiled.is_available():
             from equipoise.fast import notify_on_compilation
 
             with notify_on_compilation(announce):
