@@ -120,7 +120,7 @@ def test_a_table_is_worked_on_row_by_row(monkeypatch, long_training):
         whole = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
         parts = []
         with monkeypatch.context() as patched:
-            patched.setattr(serial_elimination, "PIECE", 100)
+            patched.setattr(serial_elimination, "PIECE_NUMBERS", 100)
             patched.setattr(serial_elimination, "_Search", lambda *one, parts=parts: parts.append(one) or search(*one))
             pieces = reconcile(table, std, plant.constraint).serial_elimination(leaks=True)
         assert names_of(pieces) == names_of(whole)

@@ -46,7 +46,7 @@ def test_the_size_of_pieces_changes_nothing(monkeypatch, long_training, std_per_
     std = np.exp(rng.standard_normal((50, 9))) if std_per_row else np.ones(9)
     plant = plants.random_plant(1)
     whole = reconcile(table, std, plant.constraint)
-    monkeypatch.setattr(solution, "PIECE", 40)
+    monkeypatch.setattr(solution, "PIECE_NUMBERS", 40)
     assert sum(1 for _ in Solution(whole.solution.measurements).pieces()) > 20
     pieces = reconcile(table, std, plant.constraint)
     for name in ("values", "std", "statistic", "degrees_of_freedom"):

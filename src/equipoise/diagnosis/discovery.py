@@ -36,8 +36,8 @@ from equipoise.diagnosis.sparse_combinations import (
     MAX_FITS,
     MAX_SIGNED_TRIALS,
     Combination,
-    Moments,
     NewSupports,
+    SampleMoments,
     affordable_terms,
     fitted_sums,
     is_implied,
@@ -210,7 +210,7 @@ def _search(sample: Array, required: NDArray[np.bool_], max_terms: int) -> list[
         required: Which columns are required, shape `(p,)`: a combination has one of them.
         max_terms: Largest number of columns in a combination.
     """
-    moments = Moments.from_sample(sample)
+    moments = SampleMoments.from_sample(sample)
     active = np.flatnonzero(_unexplained(moments.cov) <= UNEXPLAINED)
     if len(active) < 2:
         return []
@@ -226,7 +226,7 @@ def _unexplained(cov: Array) -> Array:
     return 1 / np.diagonal(np.linalg.inv(cov / np.outer(std, std) + 1e-12 * np.eye(len(cov))))
 
 
-def _signed(moments: Moments, required: NDArray[np.bool_], max_terms: int) -> list[Combination]:
+def _signed(moments: SampleMoments, required: NDArray[np.bool_], max_terms: int) -> list[Combination]:
     """Find sums with coefficients ±1; among those with equally many columns the ones without a constant come first."""
     cov, sums = moments.cov, list[Combination]()
     terms = affordable_terms(len(cov), max_terms, lambda n_terms: 2 ** (n_terms - 1), MAX_SIGNED_TRIALS)
@@ -286,7 +286,7 @@ def _warn_if_short(terms: int, max_terms: int, n_columns: int, kind: str) -> Non
 def _independent(combinations: list[Combination], sample: Array) -> list[Combination]:
     """Choose combinations that do not follow from others: exact ones first, then those with the fewest terms."""
     chosen: list[Combination] = []
-    moments = Moments.from_sample(sample)
+    moments = SampleMoments.from_sample(sample)
     variances = np.diagonal(moments.cov)
     complete = [each for each in combinations if not is_incomplete(each, combinations, variances)]
     for each in sorted(complete, key=lambda each: (not each.exact, moments.n_terms(each), each.sort_key())):

@@ -65,7 +65,7 @@ class Combination:
 
 
 @dataclass(frozen=True)
-class Moments:
+class SampleMoments:
     """Means, shape `(p,)`, and covariances, shape `(p, p)`, of n rows."""
 
     mean: Array
@@ -73,15 +73,15 @@ class Moments:
     n_rows: int
 
     @classmethod
-    def from_sample(cls, sample: Array) -> "Moments":
+    def from_sample(cls, sample: Array) -> "SampleMoments":
         """Compute the moments of a table, shape `(n, p)`."""
         deviation = sample - sample.mean(axis=0)
         deviation -= deviation.mean(axis=0)  # once more: the first mean of large numbers is rounded
         return cls(sample.mean(axis=0), deviation.T @ deviation / len(sample), len(sample))
 
-    def select(self, columns: NDArray[np.intp]) -> "Moments":
+    def select(self, columns: NDArray[np.intp]) -> "SampleMoments":
         """Return the moments of the columns at these positions."""
-        return Moments(self.mean[columns], self.cov[np.ix_(columns, columns)], self.n_rows)
+        return SampleMoments(self.mean[columns], self.cov[np.ix_(columns, columns)], self.n_rows)
 
     def n_terms(self, combination: Combination) -> int:
         """Count the terms of a combination; a mean that is certainly not zero counts as one more, the constant."""

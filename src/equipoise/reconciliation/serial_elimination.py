@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from equipoise.reconciliation.gross_error_results import EQUAL_WITHIN, Candidate, row_index, size_in_words
 from equipoise.reconciliation.gross_errors import candidate_directions, candidates_of, count_distinct, scores
 from equipoise.reconciliation.significance import chi_square_threshold, critical_value, half_width
-from equipoise.reconciliation.solution import PIECE, Solution
+from equipoise.reconciliation.solution import PIECE_NUMBERS, Solution
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +168,7 @@ def serial_elimination(
 
 def _parts(rows: NDArray[np.intp], numbers: int) -> Iterator[NDArray[np.intp]]:
     """Split rows into parts whose directions fit into memory."""
-    count = max(1, PIECE // max(numbers, 1))
+    count = max(1, PIECE_NUMBERS // max(numbers, 1))
     for start in range(0, len(rows), count):
         yield rows[start : start + count]
 

@@ -17,7 +17,7 @@ from equipoise.reconciliation.measurements import Measurements, ReconciliationEr
 from equipoise.reconciliation.observability import CLASSES, Pattern, classify
 
 Array = NDArray[np.float64]
-PIECE = 2**17  # numbers in the largest array of a piece: 1 MB, so that it stays in the processor's cache
+PIECE_NUMBERS = 2**17  # numbers in the largest array of a piece: 1 MB, so that it stays in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,11 +191,13 @@ class Solution:
         return Adjuster(C, table.constraint.b, typical, table.tolerance, pattern, structure, table.covariance)
 
     def _rows_at_once(self, adjuster: Adjuster) -> int:
-        """Return the number of rows of a piece whose largest array has at most `PIECE` numbers."""
+        """Return the number of rows of a piece whose largest array has at most `PIECE_NUMBERS` numbers."""
         m, n = adjuster.C.shape
         if self.measurements.std.ndim == 1:
-            return max(1, PIECE // (m + n))
-        return max(1, PIECE // ((m + n) * (adjuster.structure.degrees_of_freedom + len(adjuster.unmeasured) + 1)))
+            return max(1, PIECE_NUMBERS // (m + n))
+        return max(
+            1, PIECE_NUMBERS // ((m + n) * (adjuster.structure.degrees_of_freedom + len(adjuster.unmeasured) + 1))
+        )
 
     def _piece(self, rows: slice | NDArray[np.intp], adjuster: Adjuster) -> Piece:
         """Whiten the residuals of rows with one measurement pattern."""

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from equipoise.app.job import Job
-from equipoise.rivals.cases.case import Case, CaseError, SameTable, Table
+from equipoise.rivals.cases.case import Case, CaseError, CaseTable, SameTable
 
 JOB = """
 data = "flows.csv"
@@ -22,7 +22,7 @@ max_epochs = 7
 
 def table(n=20):
     x = np.arange(float(n))
-    return Table(pd.DataFrame({"x": x}), pd.DataFrame({"a": x / 4, "b": 3 * x / 4}))
+    return CaseTable(pd.DataFrame({"x": x}), pd.DataFrame({"a": x / 4, "b": 3 * x / 4}))
 
 
 def case(rows=None, n_fit=None, text=JOB):

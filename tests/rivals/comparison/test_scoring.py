@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
-from equipoise.rivals.cases.case import Case, Split, Table
+from equipoise.rivals.cases.case import Case, CaseTable, Split
 from equipoise.rivals.comparison.scoring import LEVELS, LOWER_IS_BETTER, SCORES, score
 from equipoise.rivals.methods.regressor import MethodRegressor
 
@@ -19,7 +19,7 @@ def table(n, noise, seed):
     truth = np.stack([x, 2 * x, 3 * x], 1)
     names = ["a", "b", "c"]
     Y = truth + noise * rng.standard_normal(truth.shape)
-    return Table(pd.DataFrame({"x": x}), pd.DataFrame(Y, columns=names), pd.DataFrame(truth, columns=names))
+    return CaseTable(pd.DataFrame({"x": x}), pd.DataFrame(Y, columns=names), pd.DataFrame(truth, columns=names))
 
 
 def scored(imposition, noise, inference="deterministic"):

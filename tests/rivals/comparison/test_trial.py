@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from equipoise.balances.linear import LinearConstraint
-from equipoise.rivals.cases.case import Case, Split, Table
+from equipoise.rivals.cases.case import Case, CaseTable, Split
 from equipoise.rivals.comparison.scoring import SCORES
 from equipoise.rivals.comparison.trial import Trial, TrialResult, is_number
 from equipoise.rivals.methods.catalogue import Method
@@ -22,7 +22,7 @@ def split(seed):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, 40)
     Y = pd.DataFrame(np.stack([x, 2 * x, 3 * x], 1) + 0.1 * rng.standard_normal((40, 3)), columns=["a", "b", "c"])
-    whole = Table(pd.DataFrame({"x": x}), Y)
+    whole = CaseTable(pd.DataFrame({"x": x}), Y)
     return Split(whole.take(np.arange(30)), np.arange(24, 30), whole.take(np.arange(30, 40)))
 
 

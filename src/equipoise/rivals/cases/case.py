@@ -26,7 +26,7 @@ class CaseError(EquipoiseError, ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class CaseTable:
     """Rows of data.
 
     Args:
@@ -39,10 +39,10 @@ class Table:
     Y: pd.DataFrame
     truth: pd.DataFrame | None = None
 
-    def take(self, rows: Positions) -> Table:
+    def take(self, rows: Positions) -> CaseTable:
         """Select rows by their positions, and number them anew."""
         parts = (None if part is None else part.iloc[rows].reset_index(drop=True) for part in vars(self).values())
-        return Table(*parts)  # type: ignore[arg-type]
+        return CaseTable(*parts)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +55,9 @@ class Split:
         test: Rows that no method sees before it is scored.
     """
 
-    fit: Table
+    fit: CaseTable
     held_out: Positions
-    test: Table
+    test: CaseTable
 
     def digest(self) -> str:
         """Return a hash of all numbers of the split."""
@@ -87,7 +87,9 @@ class Case:
     split: Callable[[int], Split]
 
     @classmethod
-    def from_job(cls, job: Job, rows: Callable[[int], Table], name: str, title: str, n_fit: int | None = None) -> Case:
+    def from_job(
+        cls, job: Job, rows: Callable[[int], CaseTable], name: str, title: str, n_fit: int | None = None
+    ) -> Case:
         """Make a case from a job file.
 
         Args:
@@ -114,7 +116,7 @@ SHARED = ("hidden", "activation", "prior_std", "n_draws", "training", "sensor_st
 class _RandomSplit:
     """A random split for each seed; a picklable function."""
 
-    rows: Callable[[int], Table]
+    rows: Callable[[int], CaseTable]
     fraction: float
     n_fit: int | None
 
@@ -140,7 +142,7 @@ class SameTable:
         table: The table.
     """
 
-    table: Table
+    table: CaseTable
 
-    def __call__(self, seed: int) -> Table:
+    def __call__(self, seed: int) -> CaseTable:
         return self.table

@@ -14,7 +14,7 @@ import pandas as pd
 from equipoise.app.job import Job
 from equipoise.balances import did_you_mean
 from equipoise.data import write_atomically
-from equipoise.rivals.cases.case import Case, CaseError, Split, Table
+from equipoise.rivals.cases.case import Case, CaseError, CaseTable, Split
 from equipoise.rivals.cases.exchanger import make_exchanger
 from equipoise.rivals.cases.flash import make_flash
 from equipoise.rivals.cases.hierarchy import make_hierarchy
@@ -38,11 +38,11 @@ class Synthetic:
     """
 
     title: str
-    make: Callable[[int], Table]
+    make: Callable[[int], CaseTable]
     n_fit: int | None = None
 
 
-def _few(seed: int) -> Table:
+def _few(seed: int) -> CaseTable:
     return make_flash(seed + 1000, FEW_ROWS + FEW_TESTED)
 
 
@@ -133,6 +133,6 @@ class _BatterySplit:
         from equipoise.rivals.cases.battery.data import load
 
         data = load(self.settings.data_of(seed), self.cache)
-        whole = Table(data.X, data.Y, data.truth)
+        whole = CaseTable(data.X, data.Y, data.truth)
         fit = np.concatenate([data.train, data.validation])
         return Split(whole.take(fit), np.arange(len(data.train), len(fit)), whole.take(data.test))

@@ -11,14 +11,14 @@ The hot side gives off more heat than the cold side takes up, by a loss that gro
 import numpy as np
 import pandas as pd
 
-from equipoise.rivals.cases.case import Table
+from equipoise.rivals.cases.case import CaseTable
 
 UA, UA_LOSS, ROOM = 4.0, 0.4, 293.0  # kW/K, kW/K, K
 CP = 4.18  # kJ/(kg K)
 HEAT_STD, TEMPERATURE_STD = 2.0, 0.2  # kW, K
 
 
-def make_exchanger(seed: int, n: int = 1200) -> Table:
+def make_exchanger(seed: int, n: int = 1200) -> CaseTable:
     """Simulate `n` operating points and their measurements."""
     rng = np.random.default_rng([seed, 30])
     hot_flow, cold_flow = rng.uniform(0.5, 3.0, (2, n))  # kg/s
@@ -33,4 +33,4 @@ def make_exchanger(seed: int, n: int = 1200) -> Table:
     outlets = {"T_hot_out [K]": hot - Q_hot / C_hot, "T_cold_out [K]": cold + Q_cold / C_cold}
     truth = pd.DataFrame({"Q_hot [kW]": Q_hot, "Q_cold [kW]": Q_cold} | outlets)
     std = np.array([HEAT_STD, HEAT_STD, TEMPERATURE_STD, TEMPERATURE_STD])
-    return Table(pd.DataFrame(X), truth + std * rng.standard_normal(truth.shape), truth)
+    return CaseTable(pd.DataFrame(X), truth + std * rng.standard_normal(truth.shape), truth)

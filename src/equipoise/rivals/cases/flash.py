@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise.rivals.cases.case import Table
+from equipoise.rivals.cases.case import CaseTable
 
 COMPONENTS = ("benzene", "toluene", "xylene")
 ANTOINE = ((6.90565, 1211.033, 220.790), (6.95464, 1344.800, 219.482), (6.99891, 1474.679, 213.686))  # mmHg, °C
@@ -21,7 +21,7 @@ COMPONENT_STD, TOTAL_STD = 0.4, 1.0  # kmol/h
 Array = NDArray[np.float64]
 
 
-def make_flash(seed: int, n: int = 1500) -> Table:
+def make_flash(seed: int, n: int = 1500) -> CaseTable:
     """Simulate `n` operating points and their measurements."""
     rng = np.random.default_rng([seed, 20])
     temperature, pressure = rng.uniform(96, 116, n), rng.uniform(80, 105, n)  # °C, kPa
@@ -33,7 +33,7 @@ def make_flash(seed: int, n: int = 1500) -> Table:
     names = [f"{phase}_{c} [kmol/h]" for phase in "VL" for c in COMPONENTS] + ["V [kmol/h]", "L [kmol/h]"]
     X = {"T [C]": temperature, "P [kPa]": pressure} | {f"F_{c} [kmol/h]": feed[:, i] for i, c in enumerate(COMPONENTS)}
     truth = pd.DataFrame(parts, columns=names)
-    return Table(pd.DataFrame(X), truth + std * rng.standard_normal(parts.shape), truth)
+    return CaseTable(pd.DataFrame(X), truth + std * rng.standard_normal(parts.shape), truth)
 
 
 def vapour_shares(temperature: Array, pressure: Array, feed: Array) -> Array:

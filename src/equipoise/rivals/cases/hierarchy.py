@@ -7,13 +7,13 @@ The noise of a meter is 2 % of the standard deviation of what it measures. The t
 import numpy as np
 import pandas as pd
 
-from equipoise.rivals.cases.case import Table
+from equipoise.rivals.cases.case import CaseTable
 
 FEEDERS, STREETS, DISTRICTS = 48, 16, 4
 METER = 0.02  # noise, relative to the standard deviation of what a meter measures
 
 
-def make_hierarchy(seed: int, n: int = 1500) -> Table:
+def make_hierarchy(seed: int, n: int = 1500) -> CaseTable:
     """Simulate `n` hours and their measurements; the town is the same for all seeds."""
     town, rng = np.random.default_rng(40), np.random.default_rng([seed, 40])
     hour, temperature, sun = rng.uniform(0, 24, n), rng.uniform(-5, 35, n), rng.uniform(0, 1, n)
@@ -30,7 +30,7 @@ def make_hierarchy(seed: int, n: int = 1500) -> Table:
     truth = np.hstack([feeders, streets, districts, districts.sum(1, keepdims=True)])
     noise = METER * truth.std(0) * rng.standard_normal(truth.shape)
     X = pd.DataFrame({"hour [h]": hour, "temperature [C]": temperature, "sun": sun})
-    return Table(X, pd.DataFrame(truth + noise, columns=meters()), pd.DataFrame(truth, columns=meters()))
+    return CaseTable(X, pd.DataFrame(truth + noise, columns=meters()), pd.DataFrame(truth, columns=meters()))
 
 
 def meters() -> list[str]:

@@ -11,7 +11,7 @@ measurement noise, and the balances hold exactly.
 import numpy as np
 import pandas as pd
 
-from equipoise.rivals.cases.case import Table
+from equipoise.rivals.cases.case import CaseTable
 
 GAS_CONSTANT = 8.314  # J/(mol K)
 VOLUME = 100.0  # L
@@ -20,7 +20,7 @@ HEATS = (75.0, 50.0)  # kJ/mol released
 HEAT_CAPACITY = 4.0  # kJ/(L K)
 
 
-def make_tank(seed: int, n: int = 1000) -> Table:
+def make_tank(seed: int, n: int = 1000) -> CaseTable:
     """Simulate `n` operating points; the measured outputs are the true ones."""
     rng = np.random.default_rng([seed, 10])
     flow, feed = rng.uniform(0.5, 5.0, n), rng.uniform(0.5, 2.0, n)  # L/min, mol/L
@@ -35,4 +35,4 @@ def make_tank(seed: int, n: int = 1000) -> Table:
     Y = {"c_A [mol/L]": a, "c_B [mol/L]": b, "c_C [mol/L]": feed - a - b}
     Y |= {"Q_1 [kW]": first, "Q_2 [kW]": second, "Q_jacket [kW]": first + second - warming}
     exact = pd.DataFrame(Y)
-    return Table(pd.DataFrame(X | {"Q_warm [kW]": warming}), exact, exact)
+    return CaseTable(pd.DataFrame(X | {"Q_warm [kW]": warming}), exact, exact)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from equipoise.app.job import TABLE_NAME, Job
 from equipoise.data import write_atomically
 from equipoise.rivals.cases import Case, CaseError, named_case
-from equipoise.rivals.cases.case import SameTable, Table
+from equipoise.rivals.cases.case import CaseTable, SameTable
 from equipoise.rivals.comparison.scoring import SCORES
 from equipoise.rivals.comparison.summary import Line, summarise
 from equipoise.rivals.comparison.trial import Trial, TrialResult, keep
@@ -182,7 +182,7 @@ def as_case(case: Any, folder: str | os.PathLike | None = None) -> Case:
         tables.numbers(table, columns, job.data, missing_ok=missing)
         for columns, missing in ((job.x_columns, False), (job.outputs, True))
     )
-    rows = Table(pd.DataFrame(X, columns=list(job.x_columns)), pd.DataFrame(Y, columns=list(job.outputs)))
+    rows = CaseTable(pd.DataFrame(X, columns=list(job.x_columns)), pd.DataFrame(Y, columns=list(job.outputs)))
     skipped = f" without {len(whole) - len(table)} incomplete rows" if len(whole) > len(table) else ""
     return Case.from_job(job, SameTable(rows), name, f"the table '{job.data.name}'{skipped}")
 
