@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch import nn
 
 import equipoise as eq
 
@@ -32,3 +33,33 @@ class LaplaceNoise(eq.Likelihood):
         density = (a / 2).log() + 0.5 * (a * s).square() + torch.logaddexp(*tails)
         normal = -0.5 * ((e / s).square() + 2 * s.log() + math.log(2 * math.pi))
         return torch.where(measured, torch.where(w > self.least, density, normal), 0.0).sum(-1)
+
+
+class LowRank(eq.WeightPosterior):
+    """Normals that are correlated along a few directions, `q(θ) = N(loc, diag(std²) + U Uᵀ)`."""
+
+    name = "low rank"
+
+    def __init__(self, loc, sizes, prior_std=1.0, init_std=1e-2, rank=2):
+        super().__init__(loc, sizes, prior_std, init_std)
+        self.log_std = nn.Parameter(torch.full_like(loc, init_std).log())
+        self.U = nn.Parameter(torch.zeros(len(loc), rank, dtype=loc.dtype))
+
+    def settings(self):
+        return {"rank": self.U.shape[1]}
+
+    def kl(self):
+        var, U = (2 * self.log_std.double()).exp(), self.U.double()
+        inner = torch.eye(U.shape[1], dtype=U.dtype) + U.mT @ (U / var.unsqueeze(-1))
+        trace = (var.sum() + U.square().sum() + self.loc.double().square().sum()) / self.prior_std**2
+        log_det = var.log().sum() + torch.logdet(inner)
+        return 0.5 * (trace - len(var) + 2 * len(var) * math.log(self.prior_std) - log_det)
+
+    def draw(self, n, generator=None):
+        xi, eta = (torch.randn(n, k, dtype=self.loc.dtype, generator=generator) for k in self.U.shape)
+        return self.loc + self.log_std.exp() * xi + eta @ self.U.mT
+
+    def set_std(self, std):
+        with torch.no_grad():
+            self.log_std.fill_(math.log(std))
+            self.U.zero_()

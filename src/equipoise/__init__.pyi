@@ -19,7 +19,7 @@ from .gaussian import (
     TolerancePrior as TolerancePrior,
     condition as condition,
 )
-from .network import Likelihood as Likelihood
+from .network import Likelihood as Likelihood, WeightPosterior as WeightPosterior
 from .prediction import Ledger as Ledger, Predictive as Predictive, metrics as metrics
 from .reconciliation import (
     ModelReconciliation as ModelReconciliation,

@@ -49,7 +49,9 @@ from equipoise.network import (
     BayesianMLP,
     ConstrainedBNN,
     Likelihood,
+    PosteriorFactory,
     as_likelihood,
+    as_posterior,
     derived_seed,
     marginal,
 )
@@ -81,6 +83,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         hidden: Widths of the hidden layers.
         activation: "silu", "tanh", "relu" or "gelu".
         prior_std: Prior standard deviation of every weight (the paper: 1).
+        posterior: "mean-field", the paper's posterior of the weights, or a `WeightPosterior` class of your own.
         max_epochs: Upper bound on training epochs; None takes the training plan's.
         n_draws: Number of posterior draws that predictions average over.
         validation_fraction: Fraction of the rows held out to decide when training stops.
@@ -128,6 +131,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         hidden: tuple[int, ...] = (64, 64),
         activation: str = "silu",
         prior_std: float = 1.0,
+        posterior: str | PosteriorFactory = "mean-field",
         max_epochs: int | None = None,
         n_draws: int = 256,
         validation_fraction: float = 0.1,
@@ -145,6 +149,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.hidden = hidden
         self.activation = activation
         self.prior_std = prior_std
+        self.posterior = posterior
         self.max_epochs = max_epochs
         self.n_draws = n_draws
         self.validation_fraction = validation_fraction
@@ -419,6 +424,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             sensor_head=sensor is not None and bool(sensor.learned.any()),
             prior_std=self.prior_std,
             generator=torch.Generator().manual_seed(derived_seed(self.seed_, 5)),
+            posterior=as_posterior(self.posterior),
         )
         if self.constraint_ is None:
             own = as_likelihood(self.likelihood)
@@ -485,6 +491,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 "Build one with LinearConstraint.from_equations(...)."
             )
         as_likelihood(self.likelihood)
+        as_posterior(self.posterior)
         check_choice("activation", self.activation, ACTIVATIONS)
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
             raise InputError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")

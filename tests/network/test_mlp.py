@@ -26,7 +26,7 @@ def inputs(n=6, n_x=3, seed=1):
 
 def weight_draws(net, n_draws, seed=2):
     shape = (n_draws, len(net.posterior.loc))
-    return net.posterior.draw(torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
+    return net.posterior.draw(shape[0], torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

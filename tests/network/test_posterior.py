@@ -11,7 +11,7 @@ from equipoise.network.posterior import MeanFieldGaussian
 def posterior(n=7, prior_std=1.0, dtype=torch.float64, seed=0):
     """Unequal means and standard deviations."""
     rng = torch.Generator().manual_seed(seed)
-    q = MeanFieldGaussian(torch.randn(n, dtype=dtype, generator=rng), prior_std)
+    q = MeanFieldGaussian(torch.randn(n, dtype=dtype, generator=rng), (n - 1, 1), prior_std)
     q.log_std.data = torch.randn(n, dtype=dtype, generator=rng) - 1.0
     return q
 
@@ -31,13 +31,13 @@ def test_twice_the_weights_have_twice_the_kl():
 
 @pytest.mark.parametrize("prior_std", [0.5, 2.0])
 def test_a_posterior_equal_to_its_prior_has_no_kl(prior_std):
-    q = MeanFieldGaussian(torch.zeros(5, dtype=torch.float64), prior_std, init_std=prior_std)
+    q = MeanFieldGaussian(torch.zeros(5, dtype=torch.float64), (4, 1), prior_std, init_std=prior_std)
     np.testing.assert_allclose(q.kl().detach(), 0.0, atol=1e-14)
 
 
 def test_a_posterior_starts_at_the_given_means_and_spread():
     loc = torch.arange(3, dtype=torch.float64)
-    q = MeanFieldGaussian(loc, init_std=0.02)
+    q = MeanFieldGaussian(loc, (2, 1), init_std=0.02)
     np.testing.assert_array_equal(q.loc.detach(), [0.0, 1.0, 2.0])
     np.testing.assert_allclose(q.std.detach(), [0.02] * 3, rtol=1e-14)
     q.loc.data += 1.0
@@ -52,8 +52,7 @@ def test_the_kl_of_many_float32_weights_is_summed_in_float64():
 
 def test_draws_have_the_means_and_standard_deviations_of_the_posterior():
     q, N = posterior(), 20_000
-    noise = torch.randn(N, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    draws, std = q.draw(noise).detach().numpy(), q.log_std.detach().exp().numpy()
+    draws, std = q.draw(N, torch.Generator().manual_seed(1)).detach().numpy(), q.log_std.detach().exp().numpy()
     # 5 standard errors: std / √N of a mean, std / √(2 N) of a standard deviation, 1 / √N of a correlation.
     assert np.all(abs(draws.mean(0) - q.loc.detach().numpy()) <= 5 * std / math.sqrt(N))
     assert np.all(abs(draws.std(0, ddof=1) - std) <= 5 * std / math.sqrt(2 * N))
@@ -61,14 +60,13 @@ def test_draws_have_the_means_and_standard_deviations_of_the_posterior():
 
 
 def test_gradients_of_kl_and_draws_are_right():
-    noise = torch.randn(3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     q = posterior()
 
     def kl_and_draws(loc, log_std):
         parameters = {"loc": loc, "log_std": log_std}
         results = [
             torch.func.functional_call(Call(q, method), {f"q.{k}": v for k, v in parameters.items()}, arguments)
-            for method, arguments in [("kl", ()), ("draw", (noise,))]
+            for method, arguments in [("kl", ()), ("draw", (3, torch.Generator().manual_seed(1)))]
         ]
         return tuple(results)
 

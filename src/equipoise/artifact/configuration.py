@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def describe_configuration(model: ConstrainedBNNRegressor) -> Configuration:
     """Describe the parameters of an estimator, without its balances and without what is not kept in a file."""
-    from equipoise.network import as_likelihood
+    from equipoise.network import as_likelihood, posterior_name
 
     is_seeded = isinstance(model.random_state, numbers.Integral)
     parameters: dict[str, Any] = {name: getattr(model, name) for name in Configuration.model_fields}
@@ -26,6 +26,7 @@ def describe_configuration(model: ConstrainedBNNRegressor) -> Configuration:
         "sensor_std": _describe_setting(model.sensor_std),
         "tolerance": _describe_setting(model.tolerance),
         "likelihood": as_likelihood(model.likelihood).name,
+        "posterior": posterior_name(model.posterior),
         "offset": bool(model.offset),
         "hidden": tuple(map(int, model.hidden)),
         "training": None if model.training is None else asdict(model.training),

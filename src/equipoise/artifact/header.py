@@ -101,6 +101,7 @@ class Configuration(_Part):
     hidden: tuple[int, ...]
     activation: str
     prior_std: float
+    posterior: str = "mean-field"
     max_epochs: int | None
     n_draws: int
     validation_fraction: float
@@ -128,6 +129,8 @@ class Network(_Part):
         prior_std: Prior standard deviation of each weight.
         likelihood: Name of the likelihood: "joint" (L2), "marginal" (L1) or that of a class given to `load`.
         likelihood_settings: Arguments with which that class makes it again.
+        posterior, posterior_settings: Name of the posterior of the weights, "mean-field" or that of a class given to
+            `load`, and the arguments with which that class makes it again.
         tolerances: Of each balance, whether its tolerance is learned, fixed above 0, or exactly 0.
         offsets: Of each balance, whether it has a learned offset.
         sensors: Of each output, whether its sensor variance is learned, given, or 0; None if all sensors are
@@ -142,6 +145,8 @@ class Network(_Part):
     prior_std: float
     likelihood: str
     likelihood_settings: dict[str, Any] = {}
+    posterior: str = "mean-field"
+    posterior_settings: dict[str, Any] = {}
     tolerances: tuple[Literal["learned", "fixed", "exact"], ...]
     offsets: tuple[bool, ...]
     sensors: tuple[Literal["learned", "given", "none"], ...] | None

@@ -37,7 +37,7 @@ from equipoise.artifact.header import (
     parse_description,
     read_header,
 )
-from equipoise.artifact.network_description import describe_network, likelihood_of, rebuild_network
+from equipoise.artifact.network_description import describe_network, likelihood_of, posterior_of, rebuild_network
 from equipoise.balances import column_unit
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def load(path: str | os.PathLike, device: Any = None, implementations: Sequence[
     Args:
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
-        implementations: Classes of your own that the model was fitted with, such as a `Likelihood`. A file names its
-            implementations; it never imports one.
+        implementations: Classes of your own that the model was fitted with, such as a `Likelihood` or a
+            `WeightPosterior`. A file names its implementations; it never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
     """
@@ -293,11 +293,13 @@ def _rebuild_model(
     """Build the fitted estimator that a header describes, with its tensors."""
     from equipoise.data import Standardizer
     from equipoise.estimator import ConstrainedBNNRegressor
-    from equipoise.network import LIKELIHOODS
+    from equipoise.network import LIKELIHOODS, POSTERIORS
 
     parameters, network = parse_configuration(description.configuration), description.network
     if parameters["likelihood"] not in LIKELIHOODS:
         parameters["likelihood"] = likelihood_of(network, implementations)
+    if parameters["posterior"] not in POSTERIORS:
+        parameters["posterior"] = posterior_of(network, implementations)
     model = ConstrainedBNNRegressor(_rebuild_constraint(description, tensors), **parameters)
     for name, value in _parse_attributes(description).items():
         setattr(model, name, value)

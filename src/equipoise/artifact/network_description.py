@@ -6,6 +6,7 @@ learned or given. It comes from the fitted network itself, not from the tables t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from equipoise.artifact.header import ArtifactError, Network
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from equipoise.data import Standardizer
     from equipoise.gaussian import LogNormalVariance
-    from equipoise.network import ConstrainedBNN, Likelihood
+    from equipoise.network import ConstrainedBNN, Likelihood, PosteriorFactory
 
 
 def describe_network(model: ConstrainedBNN) -> Network:
@@ -33,6 +34,8 @@ def describe_network(model: ConstrainedBNN) -> Network:
         "activation": network.activation,
         "sensor_head": n_units == 3 * network.n_outputs,
         "prior_std": network.posterior.prior_std,
+        "posterior": network.posterior.name,
+        "posterior_settings": network.posterior.settings(),
         "likelihood": model.likelihood.name,
         "likelihood_settings": model.likelihood.settings(),
         "tolerances": tolerances,
@@ -51,7 +54,7 @@ def rebuild_network(
         network: The description.
         standardizer: The standardizer of the fit; it has the balances.
         state: The tensors, by their names in the network's `state_dict`.
-        implementations: Classes of likelihoods that do not belong to this package.
+        implementations: Classes of likelihoods and posteriors that do not belong to this package.
     Returns: The network in evaluation mode, on the CPU.
     Raises: KeyError, RuntimeError or ValueError, if tensors and description do not agree.
     """
@@ -69,6 +72,7 @@ def rebuild_network(
         sensor_head=network.sensor_head,
         prior_std=network.prior_std,
         generator=torch.Generator(),  # the starting weights are replaced
+        posterior=posterior_of(network, implementations),
     )
     sensor = None if network.sensors is None else _variances(network.sensors)
     layer = rounding = None
@@ -97,10 +101,24 @@ def likelihood_of(network: Network, implementations: Sequence[type] = ()) -> Lik
 
     if network.likelihood in LIKELIHOODS:
         return LIKELIHOODS[network.likelihood]
+    return _named("likelihood", network.likelihood, implementations)(**network.likelihood_settings)
+
+
+def posterior_of(network: Network, implementations: Sequence[type] = ()) -> PosteriorFactory:
+    """Return what makes the posterior that a header names; arguments are those of `likelihood_of`."""
+    from equipoise.network import POSTERIORS
+
+    if network.posterior in POSTERIORS:
+        return POSTERIORS[network.posterior]
+    made = _named("posterior", network.posterior, implementations)
+    return partial(made, **network.posterior_settings) if network.posterior_settings else made
+
+
+def _named(part: str, name: str, implementations: Sequence[type]) -> type:
     for implementation in implementations:
-        if getattr(implementation, "name", None) == network.likelihood:
-            return implementation(**network.likelihood_settings)
-    rule = f"The model's likelihood must be known, but got {network.likelihood!r}"
+        if getattr(implementation, "name", None) == name:
+            return implementation
+    rule = f"The model's {part} must be known, but got {name!r}"
     raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")
 
 

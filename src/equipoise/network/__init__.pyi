@@ -19,4 +19,11 @@ from .model import (
     derived_seed as derived_seed,
     parameters_of as parameters_of,
 )
-from .posterior import DRAW_BLOCK as DRAW_BLOCK
+from .posterior import (
+    DRAW_BLOCK as DRAW_BLOCK,
+    POSTERIORS as POSTERIORS,
+    PosteriorFactory as PosteriorFactory,
+    WeightPosterior as WeightPosterior,
+    as_posterior as as_posterior,
+    posterior_name as posterior_name,
+)

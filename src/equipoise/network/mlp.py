@@ -19,7 +19,7 @@ from equipoise.network.layers import (
     layer_views,
     split_units,
 )
-from equipoise.network.posterior import MeanFieldGaussian
+from equipoise.network.posterior import MeanFieldGaussian, PosteriorFactory
 
 LOG_VAR_BOUND = 20.0  # of the logarithm of a variance, either way
 LOG_FACTOR_BOUND = 4.0  # of the logarithm of a sensor factor
@@ -38,7 +38,7 @@ class NetworkGaussian(DiagonalGaussian):
 
 
 class BayesianMLP(nn.Module):
-    """A multilayer perceptron with a mean-field Gaussian posterior over all its weights and biases.
+    """A multilayer perceptron with a posterior over all its weights and biases.
 
     The last layer has `2 n_y` units: means, and raw log-variances bounded smoothly::
 
@@ -57,6 +57,7 @@ class BayesianMLP(nn.Module):
         prior_std: Prior standard deviation of each weight and bias.
         init_std: Starting posterior standard deviation.
         generator: Randomness of the starting weights.
+        posterior: Makes the posterior from starting weights, sizes, prior_std and init_std.
 
     Attributes:
         sizes: Number of inputs, widths of the hidden layers, and number of units of the last layer.
@@ -79,35 +80,39 @@ class BayesianMLP(nn.Module):
         prior_std: float = 1.0,
         init_std: float = 1e-2,
         generator: torch.Generator | None = None,
+        posterior: PosteriorFactory = MeanFieldGaussian,
     ):
         super().__init__()
         self.n_outputs = n_outputs
         self.activation = activation
         self.sizes = (n_inputs, *hidden, (3 if sensor_head else 2) * n_outputs)
-        self.posterior = MeanFieldGaussian(self.starting_weights(generator), prior_std, init_std)
+        self.posterior = posterior(self.starting_weights(generator), self.sizes, prior_std, init_std)
 
     def forward(self, x: Float[Tensor, "n n_x"], generator: torch.Generator | None = None) -> NetworkGaussian:
-        """Compute one Gaussian per row, each with a weight draw of its own, by local reparameterisation.
+        """Compute one Gaussian per row, each with a weight draw of its own where the posterior has layer moments.
 
         For a layer with inputs h the pre-activations are independent normals given h::
 
             a ~ N(h M + m, h² V + u),   W ~ N(M, V), bias ~ N(m, u)                (V2)
 
-        so sampling them instead of the weights gives the same expectation of the loss with less noise.
+        so sampling them instead of the weights gives the same expectation of the loss with less noise (local
+        reparameterisation). With a posterior that lacks such moments all rows share one draw.
 
         Args:
             x: Standardized inputs.
             generator: Randomness of the draws.
         """
-        q, noise = self.posterior, self._noise(x, generator)
-        if self._has_twin(x):
+        q = self.posterior
+        if not q.has_layer_moments:
+            return self.heads(self._units(x, self._affine(q.draw(1, generator)[0])))
+        noise = self._noise(x, generator)
+        if isinstance(q, MeanFieldGaussian) and self._has_twin(x):
             return self.heads(CompiledDraws.apply(q.loc, q.log_std, x, noise, self.sizes, self.activation))
-        xi, means, var = split_units(noise, len(x), self.sizes), self.layers(q.loc), q.std.square()
-        variances = self.layers(var.clamp_min(torch.finfo(x.dtype).tiny))
+        xi = split_units(noise, len(x), self.sizes)
 
         def layer(i: int, h: Tensor) -> Tensor:
-            (W, bias), (W_var, bias_var) = means[i], variances[i]
-            return torch.addmm(bias, h, W) + torch.addmm(bias_var, h.square(), W_var).sqrt() * xi[i]
+            mean, var = q.layer_moments(i, h)
+            return mean + var.sqrt() * xi[i]
 
         return self.heads(self._units(x, layer))
 

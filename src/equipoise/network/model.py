@@ -192,7 +192,7 @@ class ConstrainedBNN(nn.Module):
         generator = torch.Generator().manual_seed(derived_seed(seed, block))
         posterior, layer, n = self.network.posterior, self.conditioning, DRAW_BLOCK
         normal = partial(_normal, generator, posterior.loc.device)
-        weights = posterior.draw(normal(n, len(posterior.loc), dtype=posterior.loc.dtype))
+        weights = posterior.draw(n, generator)
         sensor = None
         if self.sensor is not None:
             sensor = self.sensor.at(self.sensor.loc + self.sensor.std * normal(n, 1, len(self.sensor.loc)))

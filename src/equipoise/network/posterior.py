@@ -1,32 +1,107 @@
-"""The mean-field Gaussian posterior of a flat vector of weights: its draws and its divergence from the prior."""
+"""Posteriors of the network's weights: the contract, and the mean-field Gaussian of the paper.
 
+A posterior is a torch module over one flat vector of weights. `equipoise.testing.check_posterior` says whether one
+keeps to the contract; a class that does can be passed to `ConstrainedBNNRegressor(posterior=...)`.
+"""
+
+import itertools
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from equipoise.errors import InputTypeError, check_choice
+
 DRAW_BLOCK = 32  # draws that share one seeded stream: draw d depends neither on their number nor on chunks of rows
 
 
-class MeanFieldGaussian(nn.Module):
-    """The posterior `q(θ) = N(loc, diag(std²))` beside the prior `p(θ) = N(0, prior_std² I)`.
+class WeightPosterior(nn.Module, ABC):
+    """An approximate posterior `q(θ)` of all weights and biases, beside the prior `p(θ) = N(0, prior_std² I)`.
 
     Args:
-        loc: Starting means, shape `(P,)`.
+        loc: Starting means, shape `(P,)`: weights, then biases, layer after layer.
+        sizes: Widths of inputs, hidden layers and last layer.
         prior_std: Standard deviation of the prior; the paper's is 1.
         init_std: Starting standard deviation of every weight.
 
+    Attributes:
+        name: Name in messages and model files.
+        has_layer_moments: Whether `layer_moments` is defined. Rows then have draws of their own in training; otherwise
+            all rows of a batch share one draw, which makes gradients noisier.
+        twin: Name of the same posterior in compiled code, which only the posterior of this package has.
+        loc: The means, a parameter. The first phase of training moves them alone.
+    """
+
+    name: ClassVar[str]
+    has_layer_moments: ClassVar[bool] = False
+    twin: ClassVar[str | None] = None
+    loc: nn.Parameter
+
+    def __init__(self, loc: Float[Tensor, " P"], sizes: Sequence[int], prior_std: float = 1.0, init_std: float = 1e-2):
+        super().__init__()
+        self.sizes, self.prior_std = tuple(sizes), prior_std
+        self.loc = nn.Parameter(loc.clone())
+
+    @abstractmethod
+    def kl(self) -> Float[Tensor, ""]:
+        """Compute the divergence `KL(q(θ) ‖ p(θ))`, *summed* over weights, in nats."""
+
+    @abstractmethod
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
+        """Draw weight vectors, differentiable with respect to all parameters.
+
+        Args:
+            n: Number of draws.
+            generator: The only source of randomness, so that the same generator gives the same draws.
+        """
+
+    @abstractmethod
+    def set_std(self, std: float) -> None:
+        """Set the standard deviation of every weight, leaving the means as they are."""
+
+    def spreads(self) -> list[nn.Parameter]:
+        """Return the parameters that determine the spread of the weights: all but `loc`."""
+        return [parameter for name, parameter in self.named_parameters() if name != "loc"]
+
+    def layer_moments(
+        self, layer: int, h: Float[Tensor, "n fan_in"]
+    ) -> tuple[Float[Tensor, "n fan_out"], Float[Tensor, "n fan_out"]]:
+        """Compute mean and variance of the pre-activations of a layer, which must be independent given its inputs.
+
+        Args:
+            layer: Number of the layer, from 0.
+            h: Its inputs.
+        """
+        raise TypeError(f"The posterior {self.name!r} has no layer moments.")
+
+    def settings(self) -> dict[str, Any]:
+        """Return further arguments with which the class makes such a posterior again, as JSON can hold them."""
+        return {}
+
+
+PosteriorFactory = Callable[..., WeightPosterior]
+
+
+class MeanFieldGaussian(WeightPosterior):
+    """The paper's posterior, independent normals `q(θ) = N(loc, diag(std²))`.
+
+    Arguments are those of `WeightPosterior`.
+
     Example:
-        >>> q = MeanFieldGaussian(torch.zeros(3), prior_std=1.0, init_std=1.0)
+        >>> q = MeanFieldGaussian(torch.zeros(3), (2, 1), prior_std=1.0, init_std=1.0)
         >>> q.kl().item()
         0.0
     """
 
-    def __init__(self, loc: Float[Tensor, " P"], prior_std: float = 1.0, init_std: float = 1e-2):
-        super().__init__()
-        self.prior_std = prior_std
-        self.loc = nn.Parameter(loc.clone())
+    name, has_layer_moments, twin = "mean-field", True, "mean-field"
+
+    def __init__(self, loc: Float[Tensor, " P"], sizes: Sequence[int], prior_std: float = 1.0, init_std: float = 1e-2):
+        super().__init__(loc, sizes, prior_std, init_std)
         self.log_std = nn.Parameter(torch.full_like(loc, init_std).log())
 
     @property
@@ -45,6 +120,80 @@ class MeanFieldGaussian(nn.Module):
         squares = (2.0 * log_ratio).exp() + (self.loc.double() / self.prior_std).square()
         return (0.5 * squares - log_ratio - 0.5).sum()
 
-    def draw(self, noise: Float[Tensor, "n_draws P"]) -> Float[Tensor, "n_draws P"]:
-        """Return joint weight draws `θ = loc + std ⊙ ξ` for standard normal numbers `ξ` (V1)."""
-        return self.loc + self.std * noise
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n P"]:
+        """Draw weight vectors `θ = loc + std ⊙ ξ` for standard normal numbers `ξ` (V1).
+
+        Args:
+            n: Number of draws.
+            generator: Source of the standard normal numbers.
+        """
+        return self.loc + self.std * standard_normals((n, len(self.loc)), self.loc, generator)
+
+    @torch.no_grad()
+    def set_std(self, std: float) -> None:
+        """Set the standard deviation of every weight."""
+        self.log_std.fill_(math.log(std))
+
+    def layer_moments(
+        self, layer: int, h: Float[Tensor, "n fan_in"]
+    ) -> tuple[Float[Tensor, "n fan_out"], Float[Tensor, "n fan_out"]]:
+        """Compute mean and variance of the pre-activations of a layer, `h M + m` and `h² V + u` (V2).
+
+        Args:
+            layer: Number of the layer, from 0.
+            h: Its inputs.
+        """
+        shapes = list(itertools.pairwise(self.sizes))
+        fan_in, fan_out = shapes[layer]
+        first = sum((a + 1) * b for a, b in shapes[:layer])
+        bias, end = first + fan_in * fan_out, first + (fan_in + 1) * fan_out
+        var = self.log_std[first:end].exp().square().clamp_min(torch.finfo(h.dtype).tiny)
+        mean = torch.addmm(self.loc[bias:end], h, self.loc[first:bias].view(fan_in, fan_out))
+        W_var, bias_var = var[: bias - first].view(fan_in, fan_out), var[bias - first :]
+        return mean, torch.addmm(bias_var, h.square(), W_var)
+
+
+POSTERIORS: dict[str, PosteriorFactory] = {"mean-field": MeanFieldGaussian}
+
+
+def standard_normals(
+    shape: Sequence[int], like: Tensor, generator: torch.Generator | None = None
+) -> Float[Tensor, "..."]:
+    """Draw standard normal numbers on the generator's device, so that every device gets the same ones from the CPU.
+
+    Args:
+        shape: Shape of the result.
+        like: A tensor with the dtype and device of the result.
+        generator: Source of random numbers; torch's default by default.
+    """
+    device = like.device if generator is None else generator.device
+    return torch.randn(tuple(shape), generator=generator, dtype=like.dtype, device=device).to(like.device)
+
+
+def as_posterior(posterior: Any) -> PosteriorFactory:
+    """Return what makes the posterior that a user names or passes.
+
+    Args:
+        posterior: "mean-field", a class that derives from `WeightPosterior`, or `functools.partial` of one.
+    Raises:
+        InputError: For another name.
+        InputTypeError: If it is neither a name nor such a class.
+
+    Example:
+        >>> as_posterior("mean-field").__name__
+        'MeanFieldGaussian'
+    """
+    made = posterior.func if isinstance(posterior, partial) else posterior
+    if isinstance(made, type) and issubclass(made, WeightPosterior):
+        return posterior
+    if not isinstance(posterior, str):
+        advice = "Pass a class that derives from equipoise.WeightPosterior, or functools.partial of one."
+        raise InputTypeError(f"posterior must be a name or a class, but got {posterior!r}. {advice}")
+    check_choice("posterior", posterior, POSTERIORS)
+    return POSTERIORS[posterior]
+
+
+def posterior_name(posterior: Any) -> str:
+    """Return the name of the posterior that a user names or passes; the argument is that of `as_posterior`."""
+    made = as_posterior(posterior)
+    return (made.func if isinstance(made, partial) else made).name  # type: ignore[attr-defined]

@@ -170,7 +170,10 @@ class _Run:
         network, scheme = self.model.network, random_scheme(torch.device(self.rows.device))
         likelihood = self.model.likelihood
         settings = (self.plan, self.seed, likelihood.name, torch.__version__, *sorted(likelihood.settings().items()))
-        settings = (*settings, network.sizes, network.activation, network.posterior.prior_std, scheme)
+        posterior = network.posterior
+        settings = (*settings, network.sizes, network.activation, posterior.prior_std, scheme)
+        if posterior.twin is None:  # earlier checkpoints name no posterior
+            settings = (*settings, posterior.name, *sorted(posterior.settings().items()))
         digest = hashlib.sha256(repr(settings).encode())
         tables = [rows for rows in (self.rows, self.validation) if rows is not None]
         data = (part for rows in tables for piece in rows.pieces() for part in piece.parts())
@@ -327,7 +330,7 @@ class _Run:
         """Restore the best means; set all variances from their residuals, and small ones for the weights."""
         self._restore_best()
         split_residuals(self.model, self.rows, self.validation)
-        self.model.network.posterior.log_std.fill_(math.log(self.plan.init_std))
+        self.model.network.posterior.set_std(self.plan.init_std)
         self.progress = _Progress(phase="elbo", history=self.progress.history)
         self.optimizer = self._new_optimizer()
 
@@ -359,7 +362,7 @@ class _Run:
         fast = parameters_of([model.sensor, layer])
         groups = [
             {"params": [model.network.posterior.loc], "peak": plan.learning_rate},
-            {"params": [model.network.posterior.log_std], "peak": plan.learning_rate * plan.std_rate},
+            {"params": model.network.posterior.spreads(), "peak": plan.learning_rate * plan.std_rate},
             {"params": fast, "peak": plan.learning_rate * plan.tolerance_rate},
         ]
         return Adam([group for group in groups if group["params"]], self._fused)

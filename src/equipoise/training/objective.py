@@ -118,7 +118,7 @@ class _CompiledStep:
         """Return whether there is compiled code for the model."""
         layer, network = model.conditioning, model.network
         plain = layer is None or (layer.offset is None and layer.B.ndim == 2 and _largest_block(layer) <= LARGEST_BLOCK)
-        own = model.conditions_by_definition and model.likelihood.twin is not None
+        own = model.conditions_by_definition and None not in (model.likelihood.twin, network.posterior.twin)
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
     def backward(self, rows: Rows, generator: torch.Generator | None, weights: tuple[float, float]) -> Tensor | None:

@@ -78,6 +78,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
 
     checkpoint = None
     verbose = False
+    posterior = "mean-field"  # where weights have one
 
     _can_stream = False
 
