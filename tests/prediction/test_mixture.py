@@ -216,18 +216,20 @@ def test_the_first_draws_of_a_block_come_in_parts_of_the_whole(n):
 def test_components_are_what_the_model_says_and_may_be_kept():
     p = learned(n_draws=96, rows=4)
     rows = slice(0, 4)
-    kept = list(p._components(rows))
+    kept = list(p.components(rows))
     assert len(kept) == 3
-    for block, (gaussian, _, _) in enumerate(kept):
-        expected = p.model.at(p.model.draw(p.seed, block), *p._inputs(rows))
+    for block, part in enumerate(kept):
+        gaussian = part.gaussian
+        expected = p.model.at(p.model.draw(p.seed, block), *p.standardized_inputs(rows))
         np.testing.assert_allclose(gaussian.mean, expected.mean.detach(), rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(gaussian.var, expected.var.detach(), rtol=1e-12)
 
 
 def test_components_of_coupled_balances_come_with_a_second_draw_of_tolerances_when_asked():
     p = predictive(standardizer(COUPLED), tolerance=variances([NAN] * 3, loc=[-1.0] * 3, std=[1.0] * 3))
-    for gaussian, w, again in p._components(slice(0, 4), again=True):
+    for part in p.components(slice(0, 4), again=True):
+        gaussian, w, again = part.gaussian, part.sensor_var, part.second
         assert torch.equal(gaussian.prior.mean, again.prior.mean)
         assert not torch.equal(gaussian.tol_var, again.tol_var)
         assert w == 0.0
-    assert all(again is None for _, _, again in p._components(slice(0, 4)))
+    assert all(part.second is None for part in p.components(slice(0, 4)))

@@ -606,10 +606,10 @@ def test_the_size_of_chunks_changes_nothing(case, monkeypatch):
     at_once = case()
     monkeypatch.setattr(module, "CACHE_BYTES", 2**40)
     monkeypatch.setattr(module, "UNITS_BYTES", 2**40)
-    assert [(chunk.start, chunk.stop) for chunk in at_once._chunks()] == [(0, 150)]
+    assert [(chunk.start, chunk.stop) for chunk in at_once.chunks()] == [(0, 150)]
     expected = results(at_once)
     monkeypatch.setattr(module, "CACHE_BYTES", 1)
-    assert [(chunk.start, chunk.stop) for chunk in case()._chunks()] == [(0, 64), (64, 128), (128, 150)]
+    assert [(chunk.start, chunk.stop) for chunk in case().chunks()] == [(0, 64), (64, 128), (128, 150)]
     assert_same(expected, results(case()))
 
 

@@ -120,7 +120,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch, long_training):
     whole = reconcile_with_model(p, Y, STD, least_draws=25)
     expected = whole.mean, whole.std, whole.covariance(), whole.sample(5, seed=1), whole.moved().sensors
     monkeypatch.setattr(predictive_module, "CACHE_BYTES", 1)
-    assert len(list(p._chunks())) == 2
+    assert len(list(p.chunks())) == 2
     again = reconcile_with_model(p, Y, STD, least_draws=25)
     found = again.mean, again.std, again.covariance(), again.sample(5, seed=1), again.moved().sensors
     assert 0 < whole.gaussian.sum() < 66

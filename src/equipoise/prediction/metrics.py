@@ -22,6 +22,7 @@ from equipoise.balances import LinearConstraint
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed
+from equipoise.prediction.mixture import Components
 from equipoise.prediction.predictive import Predictive
 
 Array = NDArray[np.float64]
@@ -75,10 +76,11 @@ def pit(p: Predictive, Y: Any) -> Array:
     """
     y = torch.as_tensor(p.standardizer.outputs(p._user_outputs(Y)))
     result = np.empty(y.shape)
-    for rows in p._chunks():
+    for rows in p.chunks():
         total, here = torch.zeros(()), y[rows]
-        for gaussian, w, _ in p._components(rows):
-            total = total + torch.special.ndtr((here.to(gaussian.mean) - gaussian.mean) / _std(gaussian, w)).sum(0)
+        for part in p.components(rows):
+            mean = part.gaussian.mean
+            total = total + torch.special.ndtr((here.to(mean) - mean) / _std(part)).sum(0)
         result[rows] = total.cpu().numpy() / p.n_draws
     return result
 
@@ -141,8 +143,8 @@ def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
     Y = p._user_outputs(Y)
     y, result = p.standardizer.outputs(Y), np.empty(Y.shape)
     few = dataclasses.replace(p, n_draws=min(n_components, p.n_draws))
-    for rows in few._chunks():
-        parts = [(gaussian.mean, _std(gaussian, w)) for gaussian, w, _ in few._components(rows)]
+    for rows in few.chunks():
+        parts = [(part.gaussian.mean, _std(part)) for part in few.components(rows)]
         mean, std = (torch.cat(part).movedim(0, -1).cpu().numpy() for part in zip(*parts, strict=True))
         for start in range(0, len(mean), CRPS_ROWS):
             part = slice(start, start + CRPS_ROWS)
@@ -267,14 +269,14 @@ def violations(
     Returns:
         Residuals of the means, and of the outputs.
     """
-    constraint = p._constraint if constraint is None else constraint
+    constraint = p.constraint if constraint is None else constraint
     scale = constraint.scale(p.standardizer.y_std) if scale is None else np.asarray(scale, dtype=float)
-    generator = torch.Generator(p._device).manual_seed(derived_seed(p.seed, n, 2))
+    generator = torch.Generator(p.device).manual_seed(derived_seed(p.seed, n, 2))
     of_means, of_outputs = (_Tally(constraint.names, n, len(p.X)) for _ in range(2))
     for first in range(0, n, DRAW_BLOCK):
         draws = p.model.draw(p.seed, first // DRAW_BLOCK)
-        for rows in p._chunks():
-            gaussian = p.model.at(draws, *p._inputs(rows))
+        for rows in p.chunks():
+            gaussian = p.model.at(draws, *p.standardized_inputs(rows))
             source = gaussian if p.model.likelihood.is_joint else DiagonalGaussian(gaussian.mean, gaussian.var)
             for tally, y in ((of_means, gaussian.mean), (of_outputs, source.sample(1, generator)[0])):
                 in_user_units = p.standardizer.outputs_to_user(y[: n - first].cpu().numpy())
@@ -334,9 +336,9 @@ def _histogram_median(counts: Int[np.ndarray, " n_bins_and_2"]) -> float:
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
-def _std(gaussian: Any, w: Tensor | float) -> Tensor:
+def _std(part: Components) -> Tensor:
     """Return standard deviations of components, at least `LEAST_STD` where balances leave no variance."""
-    return (gaussian.var + w).sqrt().clamp_min(LEAST_STD)
+    return (part.gaussian.var + part.sensor_var).sqrt().clamp_min(LEAST_STD)
 
 
 def _mean_over_rows(values: Float[np.ndarray, "n n_y"]) -> Float[np.ndarray, " n_y"]:

@@ -36,6 +36,26 @@ S_BYTES = 2**23  # of the matrices `S` of all rows and draws that are conditione
 DRAWS_AT_ONCE = 8  # in closed form: with the rows of a chunk, what they need stays in cache
 
 
+@dataclass(frozen=True)
+class Components:
+    """Components of the mixture for some posterior draws at some rows, in standardized units.
+
+    Args:
+        rows: The rows.
+        gaussian: Gaussians of the true outputs, conditioned on the balances if there are any, shape
+            `(n_draws, n, n_y)`; all draws have the same weight.
+        sensor_var: Sensor variances to be added for measured values, broadcast against the Gaussians; 0 for true
+            values.
+        second: The Gaussians conditioned with a second draw of the tolerances; None where nobody asked for it, or
+            without balances.
+    """
+
+    rows: slice
+    gaussian: AnyGaussian
+    sensor_var: Tensor | float
+    second: AnyGaussian | None = None
+
+
 @dataclass(frozen=True, repr=False)
 class Mixture:
     """Components of the mixture, in standardized units; `Predictive` has the public methods.
@@ -58,28 +78,25 @@ class Mixture:
     seed: int = 0
     sensor_var: str | Array | None = None
 
-    def _components(
-        self, rows: slice, again: bool = False
-    ) -> Iterator[tuple[AnyGaussian, Tensor | float, AnyGaussian | None]]:
-        """Yield the components of the mixture (P1) at some rows, one block of posterior draws after the other.
+    def components(self, rows: slice, again: bool = False) -> Iterator[Components]:
+        """Iterate over the components of the mixture (P1) at some rows, one block of posterior draws after the other.
+
+        Scores, reports and reconciliation are built on this; so can be whatever else needs the whole distribution.
+        Memory stays bounded if `rows` are one of `chunks()` at a time.
 
         Args:
             rows: The rows.
             again: Whether to condition the network's Gaussians of each block a second time, with a second draw of the
                 tolerances for the same weights, as the ledger needs (D2).
-        Yields:
-            For each block of draws, in standardized units: the Gaussians after conditioning, shape
-            `(n_draws, n, n_y)`; the sensor variances to be added for measured values, broadcast against them, 0 for
-            true values; and the Gaussians conditioned with the second tolerances, None without `again` or balances.
         """
-        (x, target), network = self._inputs(rows), NetworkEvaluator(self.model.network, self._model_sensors)
+        (x, target), network = self.standardized_inputs(rows), NetworkEvaluator(self.model.network, self._model_sensors)
         for arranged, heads in self._evaluated(x, network, self._draws_at_once(len(x))):
             draws, prior = arranged.draws, NetworkGaussian(*(head.clone() for head in heads))
             gaussian = self.model.condition(prior, target, draws.tol_var, draws.offset)
             second = None
             if again and isinstance(gaussian, ConditionedGaussian):
                 second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
-            yield gaussian, self._noise_var(self._learned_noise(draws, heads), rows), second
+            yield Components(rows, gaussian, self._noise_var(self._learned_noise(draws, heads), rows), second)
 
     def _draws_at_once(self, n_rows: int) -> int:
         """Return the number of draws of a block that are conditioned at once: few if many balances are coupled."""
@@ -103,8 +120,8 @@ class Mixture:
     def _moment_blocks(self, rows: slice, closed: DisjointTerms | None) -> Iterator[BlockBuffer]:
         """Yield `MOMENT_FIELDS` of one block of draws after the other, sensor noise included for measured values."""
         if closed is None:
-            for gaussian, w, _ in self._components(rows):
-                yield _with_noise(moment_fields_of(gaussian), w)
+            for part in self.components(rows):
+                yield _with_noise(moment_fields_of(part.gaussian), part.sensor_var)
         else:
             for heads, draws, target, w in self._closed_form_arguments(rows, closed.network):
                 yield _with_noise(closed.moment_fields(heads, draws, target), w)
@@ -121,10 +138,11 @@ class Mixture:
         """
         ledger = LedgerAccumulator(None if closed is None else closed.B != 0)
         if closed is None:
-            for gaussian, w, again in self._components(rows, again=True):
+            for part in self.components(rows, again=True):
+                gaussian, w = part.gaussian, part.sensor_var
                 if moments is not None:
                     moments.add(_with_noise(moment_fields_of(gaussian), w))
-                ledger.add(ledger_fields_of(gaussian, again), w, reduction_lost_of(gaussian))
+                ledger.add(ledger_fields_of(gaussian, part.second), w, reduction_lost_of(gaussian))
         else:
             for heads, draws, target, w in self._closed_form_arguments(rows, closed.network):
                 if moments is not None:
@@ -136,7 +154,7 @@ class Mixture:
         self, rows: slice, network: NetworkEvaluator
     ) -> Iterator[tuple[Heads, ArrangedDraws, Tensor | None, Tensor | float]]:
         """Yield heads, draws, targets (balances first) and sensor variances of one block of draws after the other."""
-        x, target = self._inputs(rows)
+        x, target = self.standardized_inputs(rows)
         balances_first = None if target is None else target.mT.unsqueeze(1)
         for draws, heads in self._evaluated(x, network, DRAWS_AT_ONCE):
             yield heads, draws, balances_first, self._noise_var(self._learned_noise(draws.draws, heads), rows)
@@ -190,13 +208,17 @@ class Mixture:
     def _kept_arranged(self) -> dict[tuple[int, int, int], list[ArrangedDraws]]:
         return {}
 
-    def _inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Return inputs `(n, n_x)` and targets `(n, m)` in standardized units."""
+    def standardized_inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Return inputs `(n, n_x)` and targets `(n, m)` in standardized units; no targets without balances.
+
+        Args:
+            rows: The rows.
+        """
         X, dtype = self.X[rows], self.model.network.posterior.loc.dtype
-        x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self._device)
+        x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self.device)
         if self.standardizer.constraint is None:
             return x, None
-        return x, torch.as_tensor(self.standardizer.target(X), device=self._device)
+        return x, torch.as_tensor(self.standardizer.target(X), device=self.device)
 
     def _noise_var(self, learned: Tensor | float, rows: slice) -> Tensor | float:
         """Return sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values.
@@ -210,10 +232,11 @@ class Mixture:
         if isinstance(self.sensor_var, str):
             return learned
         var = self.sensor_var if self.sensor_var.ndim == 1 else self.sensor_var[rows]
-        return torch.as_tensor(var / self.standardizer.y_std**2, device=self._device)
+        return torch.as_tensor(var / self.standardizer.y_std**2, device=self.device)
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
+        """Device on which the model computes."""
         return self.model.network.posterior.loc.device
 
 

@@ -128,7 +128,7 @@ class Predictive(Mixture):
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
         closed, bytes_per_row = self._closed_form(), 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8)
         parts = []
-        for rows in self._chunks(bytes_per_row):
+        for rows in self.chunks(bytes_per_row):
             moments = RunningMoments() if self._moments.lack(rows) else None
             parts.append(self._ledger_terms(rows, closed, moments).terms())
             if moments is not None:
@@ -168,7 +168,7 @@ class Predictive(Mixture):
         if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
             raise InputError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
         result, closed = np.empty((len(p), len(self.X), len(self.outputs))), self._closed_form()
-        for rows in self._chunks(bytes_per_row=16 * self.n_draws * len(self.outputs), most=COMPONENTS_BYTES):
+        for rows in self.chunks(bytes_per_row=16 * self.n_draws * len(self.outputs), most=COMPONENTS_BYTES):
             total, means, stds = RunningMoments(), [], []
             for block in self._moment_blocks(rows, closed):
                 means.append(block["mean"].clone())
@@ -176,7 +176,7 @@ class Predictive(Mixture):
                 total.add(block)
             self._moments.put(rows, total)
             mean, std = torch.cat(means), torch.cat(stds)
-            for part in self._chunks(bytes_per_row=24 * self.n_draws * len(self.outputs), within=rows):
+            for part in self.chunks(bytes_per_row=24 * self.n_draws * len(self.outputs), within=rows):
                 here = slice(part.start - rows.start, part.stop - rows.start)
                 quantiles = [mixture_quantile(mean[:, here], std[:, here], float(q)) for q in p]
                 result[:, part] = torch.stack(quantiles).cpu().numpy()
@@ -196,14 +196,14 @@ class Predictive(Mixture):
         """
         joint = self._is_joint if joint is None else joint
         result = np.empty((n, len(self.X), len(self.outputs)))
-        for rows in self._chunks():
+        for rows in self.chunks():
             places = slice(self.first_row + rows.start, self.first_row + rows.stop)
-            inputs, noise = self._inputs(rows), torch.empty(0)
+            inputs, noise = self.standardized_inputs(rows), torch.empty(0)
             for start, piece, draws in self._pieces(n, len(inputs[0])):
                 gaussian, learned = self.model.measured_at(draws, *inputs)
                 if piece.start == 0:
                     width = sampling.noise_width(gaussian)
-                    noise = sampling.row_noise(self.seed, start // DRAW_BLOCK, places, width).to(self._device)
+                    noise = sampling.row_noise(self.seed, start // DRAW_BLOCK, places, width).to(self.device)
                 y = sampling.sample(gaussian, self._noise_var(learned, rows), noise[piece], joint)
                 result[start + piece.start : start + piece.stop, rows] = y.cpu().numpy()
         return self.standardizer.outputs_to_user(result)
@@ -218,9 +218,10 @@ class Predictive(Mixture):
         """
         joint = self._is_joint if joint is None else joint
         result = np.empty((len(self.X), len(self.outputs), len(self.outputs)))
-        for rows in self._chunks(bytes_per_row=24 * DRAW_BLOCK * len(self.outputs) ** 2):
+        for rows in self.chunks(bytes_per_row=24 * DRAW_BLOCK * len(self.outputs) ** 2):
             means, total, count = [], 0.0, 0
-            for gaussian, w, _ in self._components(rows):
+            for part in self.components(rows):
+                gaussian, w = part.gaussian, part.sensor_var
                 inner = torch.diag_embed(gaussian.var)
                 if joint and isinstance(gaussian, ConditionedGaussian):
                     inner = gaussian.covariance()
@@ -247,9 +248,10 @@ class Predictive(Mixture):
         """
         Y = self._user_outputs(Y)
         y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
-        for rows in self._chunks():
-            here = y[rows].to(self._device)
-            densities = torch.cat([self.model.likelihood(g, here, w) for g, w, _ in self._components(rows)])
+        for rows in self.chunks():
+            here = y[rows].to(self.device)
+            parts = self.components(rows)
+            densities = torch.cat([self.model.likelihood(part.gaussian, here, part.sensor_var) for part in parts])
             result[rows] = (torch.logsumexp(densities, 0) - math.log(len(densities))).cpu().numpy()
         sensor = self.model.sensor
         typical = self._noise_var(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
@@ -267,10 +269,10 @@ class Predictive(Mixture):
             InputError: If there are no balances.
         """
         n = self.n_draws if n is None else n
-        constraint = self._constraint if constraint is None else constraint
+        constraint = self.constraint if constraint is None else constraint
         result = np.empty((n, len(self.X), constraint.n_balances))
-        for rows in self._chunks():
-            inputs = self._inputs(rows)
+        for rows in self.chunks():
+            inputs = self.standardized_inputs(rows)
             for start, piece, draws in self._pieces(n, len(inputs[0])):
                 y = self.standardizer.outputs_to_user(self.model.at(draws, *inputs).mean.cpu().numpy())
                 result[start + piece.start : start + piece.stop, rows] = constraint.residual(self.X[rows], y)
@@ -290,7 +292,7 @@ class Predictive(Mixture):
         Raises:
             InputError: If there are no balances.
         """
-        constraint = self._constraint if constraint is None else constraint
+        constraint = self.constraint if constraint is None else constraint
         return constraint.residual(self.X, self.sample(n, joint))
 
     # ------------------------------------------------------------------ streaming
@@ -298,12 +300,12 @@ class Predictive(Mixture):
     @cached_property
     def _moments(self) -> MomentTable:
         """Mean and variance in standardized units of those chunks of rows for which all draws were evaluated (P2)."""
-        return MomentTable(self._chunks(), (len(self.X), len(self.outputs)))
+        return MomentTable(self.chunks(), (len(self.X), len(self.outputs)))
 
     @property
     def _all_moments(self) -> MomentTable:
         """Mean and variance of all rows; what is missing is computed in a pass over all draws."""
-        if lacking := [rows for rows in self._chunks() if self._moments.lack(rows)]:
+        if lacking := [rows for rows in self.chunks() if self._moments.lack(rows)]:
             closed = self._closed_form()
             for rows in lacking:
                 total = RunningMoments()
@@ -316,8 +318,10 @@ class Predictive(Mixture):
     def _total_var(self) -> Array:
         return self._all_moments.var * self.standardizer.y_std**2
 
-    def _chunks(self, bytes_per_row: int = 0, most: int | None = None, within: slice | None = None) -> Iterator[slice]:
-        """Yield slices of rows, each but the last a multiple of `ROW_BLOCK` rows long.
+    def chunks(self, bytes_per_row: int = 0, most: int | None = None, within: slice | None = None) -> Iterator[slice]:
+        """Cut the rows into slices that are small enough to be evaluated at once.
+
+        Each but the last is a multiple of `ROW_BLOCK` rows long.
 
         Args:
             bytes_per_row: Memory that a row needs besides a layer's units.
@@ -344,7 +348,8 @@ class Predictive(Mixture):
         return self.model.likelihood.is_joint
 
     @property
-    def _constraint(self):
+    def constraint(self) -> LinearConstraint:
+        """The balances, in the user's units; raises an InputError if the model has none."""
         if self.standardizer.constraint is None:
             raise InputError("Residuals need balances, but this model was fitted without a constraint.")
         return self.standardizer.constraint

@@ -157,7 +157,7 @@ class ModelReconciliation:
 
         Raises: InputError, if the model has no balances.
         """
-        constraint, X = self.updated.predictive._constraint, self.updated.predictive.X
+        constraint, X = self.updated.predictive.constraint, self.updated.predictive.X
         return BeforeAfter(*(constraint.residual(X, values) for values in (self.readings.values, self._mean)))
 
     @property
@@ -352,7 +352,7 @@ class ModelReconciliation:
         e = T (y − E[y]),    f_j = −T 1_j for a bias,    f_k = −T E[K 1_k] for a leak        (R15)
         """
         updated = self.updated
-        for rows in updated.predictive._chunks(updated._dense_bytes_per_row):
+        for rows in updated.predictive.chunks(updated._dense_bytes_per_row):
             matched, averages = updated.matched(rows, *([gains] if leaks else []))
             directions = -matched.whitener / self._y_std  # R15
             if leaks and self._balances:

@@ -83,7 +83,7 @@ class UpdatedPrediction:
         p, shape = self.predictive, self.y.shape
         prior_mean, prior_var, mean, var = (np.empty(shape) for _ in range(4))
         effective = np.empty(len(self.y))
-        for rows in p._chunks(self._bytes_per_row):
+        for rows in p.chunks(self._bytes_per_row):
             before, after = MixtureMoments(), MixtureMoments()
             for block in self._blocks(rows):
                 before.add(torch.zeros_like(block.log_evidence), block.before)
@@ -100,7 +100,7 @@ class UpdatedPrediction:
         """Return the covariance of the true values given the readings, shape `(rows, n_y, n_y)` (R12, R13)."""
         result = np.empty((*self.y.shape, self.y.shape[1]))
         for is_gaussian, positions, part in self._by_method():
-            for rows in part.predictive._chunks(part._dense_bytes_per_row):
+            for rows in part.predictive.chunks(part._dense_bytes_per_row):
                 cov = part.matched(rows)[0].conditioned_cov if is_gaussian else part._mixture_covariance(rows)
                 result[positions[rows]] = cov
         return result
@@ -111,7 +111,7 @@ class UpdatedPrediction:
         result = np.zeros((n, k)), np.zeros((n, k, k)), np.zeros((n, m, k)), np.zeros((n, k))
         for is_gaussian, positions, part in self._by_method():
             average = part._matched_contributions if is_gaussian else part._mixture_contributions
-            for rows in part.predictive._chunks(part._dense_bytes_per_row):
+            for rows in part.predictive.chunks(part._dense_bytes_per_row):
                 terms = average(rows)
                 for array, term in zip(result, terms, strict=True):
                     array[positions[rows]] = term
@@ -128,7 +128,7 @@ class UpdatedPrediction:
         """
         result = np.empty((n, *self.y.shape))
         gaussian_rows, width = self.moments.gaussian, self.y.shape[1] + self.n_balances
-        for rows in self.predictive._chunks(max(self._bytes_per_row, 24 * n * width)):
+        for rows in self.predictive.chunks(max(self._bytes_per_row, 24 * n * width)):
             uniform, normal = _row_noise(rows, n, width, seed)
             for is_gaussian in (False, True):
                 selected = np.flatnonzero(gaussian_rows[rows] == is_gaussian)
@@ -166,14 +166,14 @@ class UpdatedPrediction:
 
     def _components(self, rows: slice) -> Iterator[tuple[AnyGaussian, Tensor]]:
         """Iterate over blocks of draws with the variances of the readings."""
-        user_var = torch.as_tensor(self.sensor_var[rows], device=self.predictive._device)
-        for gaussian, model_var, _ in self.predictive._components(rows):
-            model_var = torch.as_tensor(model_var, dtype=user_var.dtype, device=user_var.device)
-            yield gaussian, torch.where(user_var.isnan(), model_var, user_var)
+        user_var = torch.as_tensor(self.sensor_var[rows], device=self.predictive.device)
+        for part in self.predictive.components(rows):
+            model_var = torch.as_tensor(part.sensor_var, dtype=user_var.dtype, device=user_var.device)
+            yield part.gaussian, torch.where(user_var.isnan(), model_var, user_var)
 
     def _blocks(self, rows: slice) -> Iterator[Assimilated]:
         """Iterate over blocks of draws conditioned on the readings."""
-        y = torch.as_tensor(self.y[rows], device=self.predictive._device)
+        y = torch.as_tensor(self.y[rows], device=self.predictive.device)
         for gaussian, w in self._components(rows):
             yield assimilate(gaussian, y, w)
 
@@ -216,7 +216,7 @@ class UpdatedPrediction:
 
     def _matched_moments(self) -> tuple[Array, Array]:
         mean, var = np.empty(self.y.shape), np.empty(self.y.shape)
-        for rows in self.predictive._chunks(self._dense_bytes_per_row):
+        for rows in self.predictive.chunks(self._dense_bytes_per_row):
             matched, _ = self.matched(rows)
             var[rows] = _variances(matched)
             mean[rows] = self._onto_exact_balances(matched.conditioned_mean, var[rows], rows)
@@ -240,7 +240,7 @@ class UpdatedPrediction:
 
     def _onto_exact_balances(self, values: Array, var: Array, rows: slice) -> Array:
         """Condition values on the exact balances (C3): dense algebra leaves an error of `√eps` in draws."""
-        exact, target = self._exact, self.predictive._inputs(rows)[1]
+        exact, target = self._exact, self.predictive.standardized_inputs(rows)[1]
         if exact is None or target is None:
             return values
         B = torch.as_tensor(self.predictive.standardizer.B)[exact]

@@ -30,9 +30,9 @@ def scores(fitted):
 def components(fitted):
     """Means and standard deviations of measured values, `(draws, rows, outputs)`, in the user's units."""
     p = artifact.load(fitted).predict_distribution(rows()[X]).measured()
-    s, parts = p.standardizer, list(p._components(slice(0, len(rows()))))
-    mean = np.concatenate([s.outputs_to_user(g.mean.numpy()) for g, _, _ in parts])
-    return mean, np.concatenate([s.y_std * (g.var + w).sqrt().numpy() for g, w, _ in parts])
+    s, parts = p.standardizer, list(p.components(slice(0, len(rows()))))
+    mean = np.concatenate([s.outputs_to_user(part.gaussian.mean.numpy()) for part in parts])
+    return mean, np.concatenate([s.y_std * (part.gaussian.var + part.sensor_var).sqrt().numpy() for part in parts])
 
 
 def test_errors_are_those_that_numpy_finds_over_what_was_measured(scores, components):

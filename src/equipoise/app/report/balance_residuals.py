@@ -97,13 +97,14 @@ def unconditioned_residuals(p: Predictive, n: int) -> tuple[Array, Array]:
         n: Number of posterior draws.
     Returns: Residuals of means and of draws, each of shape `(n, rows, m)`, in the balances' units.
     """
-    constraint = p._constraint
-    generator = torch.Generator(p._device).manual_seed(derived_seed(p.seed, n, 3))
+    constraint = p.constraint
+    generator = torch.Generator(p.device).manual_seed(derived_seed(p.seed, n, 3))
     few = dataclasses.replace(p, n_draws=n)
     means, draws = np.empty((2, n, len(p.X), constraint.n_balances))
-    for rows in few._chunks():
+    for rows in few.chunks():
         first = 0
-        for gaussian, _, _ in few._components(rows):
+        for part in few.components(rows):
+            gaussian = part.gaussian
             prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
             for residuals, y in ((means, prior.mean), (draws, prior.sample(1, generator)[0])):
                 in_user_units = p.standardizer.outputs_to_user(y.cpu().numpy())
