@@ -11,6 +11,8 @@ import json
 import math
 import re
 import shlex
+import sys
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ import pandas as pd
 import pytest
 import torch
 import typer
+from scipy import stats
 
 import equipoise as eq
 from equipoise.app.commands import command_line, main
@@ -402,3 +405,26 @@ def test_every_link_leads_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page)
     assert links
     assert all((DOCS / link).exists() for link in links)
+
+
+# --- Extending --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("long_training")
+def test_the_page_on_extensions_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    script = types.ModuleType("script")  # classes of a script can be pickled
+    monkeypatch.setitem(sys.modules, "script", script)
+    for language, code in BLOCK.findall((DOCS / "extending.md").read_text("utf-8")):
+        assert language == "python"
+        exec(code, vars(script))
+    assert capsys.readouterr().out.split() == ["5.0", "(2,", "3)", "True"]
+
+
+def test_the_t_distribution_on_the_page_is_that_of_scipy():
+    names: dict[str, Any] = {}
+    exec(BLOCK.findall((DOCS / "extending.md").read_text("utf-8"))[0][1], names)
+    y, mean, var, w, nu = 1.3, 0.4, 0.5, 0.2, 6.0
+    numbers = (torch.tensor([number], dtype=torch.float64) for number in (mean, var, y))
+    found = names["StudentT"](nu).log_prob(eq.DiagonalGaussian(next(numbers), next(numbers)), next(numbers), w)
+    assert float(found) == pytest.approx(stats.t.logpdf(y, nu, mean, math.sqrt((var + w) * (nu - 2) / nu)), rel=1e-12)
