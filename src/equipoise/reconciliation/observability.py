@@ -23,7 +23,7 @@ CLASSES = (REDUNDANT, NON_REDUNDANT, OBSERVABLE, UNOBSERVABLE)
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """What is known about variables and balances in the rows of one measurement pattern.
+    """Redundancy and observability of variables and balances in the rows of one measurement pattern.
 
     Args:
         unmeasured: Whether a variable has no value, shape `(n,)`.

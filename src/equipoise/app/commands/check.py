@@ -103,7 +103,7 @@ def _few_rows(job: Job, rows: TableRows) -> Iterator[str]:
 
 
 class RowNumbers(NamedTuple):
-    """What rows of a file are called, "line" or "row", and the number of each by its position."""
+    """The word for rows of a file, "line" or "row", and the number of each by its position."""
 
     noun: str
     by_position: dict[int, int]

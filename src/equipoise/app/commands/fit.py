@@ -58,7 +58,7 @@ def run(
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What the command line changes in the fit that a job file describes.
+    """Changes that the command line makes to the fit that a job file describes.
 
     Args:
         seed: Instead of the job's seed.

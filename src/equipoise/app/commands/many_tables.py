@@ -26,7 +26,7 @@ SETTINGS_FILE = ".equipoise-predict.json"  # in the folder: the model and the op
 
 
 class Engine(StrEnum):
-    """What predicts several tables at a time."""
+    """The engine that predicts several tables at a time."""
 
     processes = "processes"
     dask = "dask"

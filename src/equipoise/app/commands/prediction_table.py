@@ -28,7 +28,7 @@ LEDGER_TERMS = ("aleatoric", "reduction", "epistemic", "shift", "interaction", "
 
 @dataclass(frozen=True)
 class PredictionOptions:
-    """What is predicted for every row.
+    """The columns that are predicted for every row.
 
     Attributes:
         measured: Predict measured values, sensor noise included, instead of true ones.
