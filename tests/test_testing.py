@@ -13,6 +13,11 @@ from equipoise.network.likelihood import Marginal, joint, marginal
 from equipoise.network.posterior import MeanFieldGaussian
 from equipoise.testing import check_likelihood, check_posterior, likelihood_checks, posterior_checks
 
+
+class _Wrong(Marginal):
+    name = "wrong"
+
+
 LIKELIHOODS = {"joint": joint, "marginal": marginal, "outside": LaplaceNoise()}
 CHECKS = [
     pytest.param(check, id=f"{who}: {name}")
@@ -108,8 +113,62 @@ def test_a_posterior_that_does_not_is_told_by_the_name_of_the_check(posterior, c
 
 
 def test_a_posterior_that_forgets_its_settings_cannot_be_made_again():
-    with pytest.raises(RuntimeError, match="size mismatch"):
+    with pytest.raises(AssertionError, match=r"settings and state make it again: RuntimeError: (?s:.*)size mismatch"):
         check_posterior(partial(ForgetsRank, rank=3))
+
+
+class Fragile(_Wrong):
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        mean, measured = gaussian.mean, ~y.isnan()
+        normal = torch.distributions.Normal(mean, (gaussian.var + sensor_var).sqrt(), validate_args=False)
+        return torch.where(measured, normal.log_prob(torch.where(measured, y, mean)), 0.0).sum(-1)
+
+
+def test_a_density_without_a_floor_is_told_before_a_fit_fails():
+    with pytest.raises(AssertionError, match=r"determined outputs have a density: .* by Likelihood\.output_var"):
+        check_likelihood(Fragile())
+
+
+def test_compiled_code_serves_no_class_that_derives_from_the_one_it_copies():
+    class Heavier(type(joint)):
+        name = "heavier"
+
+    class Wider(MeanFieldGaussian):
+        name = "wider"
+
+    assert (joint.twin, MeanFieldGaussian.twin) == ("joint", "mean-field")
+    assert Heavier.twin is Wider.twin is None
+
+
+def test_names_of_the_library_cannot_be_taken():
+    class Taken(LaplaceNoise):
+        name = "marginal"
+
+    class AlsoTaken(LowRank):
+        name = "mean-field"
+
+    X, y = np.zeros((5, 1)), np.zeros((5, 1))
+    with pytest.raises(eq.EquipoiseError, match="Taken must have a name of its own, but got 'marginal', which"):
+        eq.ConstrainedBNNRegressor(likelihood=Taken()).fit(X, y)
+    with pytest.raises(eq.EquipoiseError, match="AlsoTaken must have a name of its own, but got 'mean-field'"):
+        eq.ConstrainedBNNRegressor(posterior=AlsoTaken).fit(X, y)
+
+
+def test_a_class_instead_of_an_object_and_what_fails_otherwise_are_told_in_a_sentence():
+    with pytest.raises(AssertionError, match=r"must be an object, but got the class. Pass LaplaceNoise\(\)"):
+        check_likelihood(LaplaceNoise)
+
+    class NoSensors(_Wrong):
+        def log_prob(self, gaussian, y):
+            return marginal(gaussian, y)
+
+    with pytest.raises(AssertionError, match=r"NoSensors: its settings make it again: .*Error"):
+        check_likelihood(NoSensors())
+
+
+def test_a_likelihood_is_shown_with_its_settings():
+    assert repr(LaplaceNoise(1e-9)) == "LaplaceNoise(least=1e-09)"
+    assert repr(joint) == "Joint()"
 
 
 @pytest.mark.usefixtures("long_training")
@@ -118,7 +177,7 @@ def test_a_model_with_an_outside_posterior_needs_its_class_to_be_opened(tmp_path
     X, Y = rng.uniform(-1, 1, (40, 1)), rng.normal(size=(40, 1))
     model = eq.ConstrainedBNNRegressor(posterior=partial(LowRank, rank=3), hidden=(3,), max_epochs=4, random_state=0)
     model.fit(X, Y).save(tmp_path / "m.safetensors")
-    with pytest.raises(eq.ArtifactError, match=r"posterior must be known, but got 'low rank'. Pass its class"):
+    with pytest.raises(eq.ArtifactError, match=r"^The model's posterior must be known, but got 'low rank'\. Pass"):
         eq.load(tmp_path / "m.safetensors")
     again = eq.load(tmp_path / "m.safetensors", implementations=[LowRank])
     assert again.model_.network.posterior.U.shape[1] == 3
@@ -139,11 +198,6 @@ def test_the_outside_density_is_the_convolution_of_a_normal_and_a_laplace_number
     )
     found = LaplaceNoise().log_prob(gaussian, torch.tensor([y]).double(), torch.tensor([w]).double())
     assert float(found) == pytest.approx(np.log(expected), rel=1e-6)  # of the integration
-
-
-class _Wrong(Marginal):
-    twin = None
-    name = "wrong"
 
 
 class SumOfRows(_Wrong):

@@ -23,7 +23,7 @@ from equipoise.artifact import load
 from equipoise.balances import LinearConstraint
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, condition
-from equipoise.network import Likelihood, PosteriorFactory, WeightPosterior
+from equipoise.network import Likelihood, PosteriorFactory, WeightPosterior, as_likelihood, as_posterior, posterior_name
 
 Check = Callable[[], None]
 N_ROWS, N_OUTPUTS = 4, 3
@@ -42,11 +42,9 @@ def check_likelihood(likelihood: Likelihood) -> None:
         >>> from equipoise.network import joint
         >>> check_likelihood(joint)
     """
-    for name, check in likelihood_checks(likelihood):
-        try:
-            check()
-        except AssertionError as error:
-            raise AssertionError(f"{type(likelihood).__name__}: {name}: {error}") from error
+    if isinstance(likelihood, type):
+        raise AssertionError(f"likelihood must be an object, but got the class. Pass {likelihood.__name__}().")
+    _run(likelihood_checks(likelihood), type(likelihood).__name__)
 
 
 def likelihood_checks(likelihood: Likelihood) -> Iterator[tuple[str, Check]]:
@@ -67,6 +65,7 @@ def likelihood_checks(likelihood: Likelihood) -> Iterator[tuple[str, Check]]:
         _draws_are_independent,
         _missing_outputs_are_left_out,
         _density_integrates_to_one,
+        _determined_outputs_have_a_density,
         _units_shift_the_log_density,
         _gradients_are_right,
         _model_is_fitted_and_saved,
@@ -89,11 +88,7 @@ def check_posterior(posterior: PosteriorFactory) -> None:
         >>> from equipoise.network import POSTERIORS
         >>> check_posterior(POSTERIORS["mean-field"])
     """
-    for name, check in posterior_checks(posterior):
-        try:
-            check()
-        except AssertionError as error:
-            raise AssertionError(f"{_made(posterior).name}: {name}: {error}") from error
+    _run(posterior_checks(as_posterior(posterior)), posterior_name(posterior))
 
 
 def posterior_checks(posterior: PosteriorFactory) -> Iterator[tuple[str, Check]]:
@@ -103,8 +98,8 @@ def posterior_checks(posterior: PosteriorFactory) -> Iterator[tuple[str, Check]]
         posterior: The class in question, or `functools.partial` of it.
     """
     checks = (
-        _settings_and_state_make_it_again,
         _draws_follow_from_the_generator,
+        _settings_and_state_make_it_again,
         _spread_is_set,
         _draws_have_the_layer_moments,
         _divergence_is_that_of_all_weights,
@@ -113,6 +108,15 @@ def posterior_checks(posterior: PosteriorFactory) -> Iterator[tuple[str, Check]]
     )
     for check in checks:
         yield check.__name__.strip("_").replace("_", " "), _bound(check, posterior)
+
+
+def _run(checks: Iterator[tuple[str, Check]], who: str) -> None:
+    for name, check in checks:
+        try:
+            check()
+        except Exception as error:  # whatever outside code does, the check that found it is named
+            words = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            raise AssertionError(f"{who}: {name}: {words}") from error
 
 
 def _bound(check: Callable[[Any], None], implementation: Any) -> Check:
@@ -149,9 +153,11 @@ def _sensors(likelihood: Likelihood) -> list[float]:
 
 def _flags_are_set(likelihood: Likelihood) -> None:
     _require(isinstance(likelihood, Likelihood), "it must derive from equipoise.Likelihood")
-    _require(isinstance(likelihood.name, str) and likelihood.name != "", "name must be a text")
+    name = getattr(likelihood, "name", None)
+    _require(isinstance(name, str) and name != "", "name must be a text")
+    as_likelihood(likelihood)
     for flag in ("is_joint", "has_sensor_noise"):
-        _require(isinstance(getattr(likelihood, flag), bool), f"{flag} must be True or False")
+        _require(isinstance(getattr(likelihood, flag, None), bool), f"{flag} must be True or False")
 
 
 def _settings_make_it_again(likelihood: Likelihood) -> None:
@@ -194,6 +200,15 @@ def _missing_outputs_are_left_out(likelihood: Likelihood) -> None:
         part = y.clone()
         part[:, 1] = torch.nan
         _require(bool(likelihood.log_prob(gaussian, part, w).isfinite().all()), f"{case}: one output is missing")
+
+
+def _determined_outputs_have_a_density(likelihood: Likelihood) -> None:
+    """Try an output that an exact balance determines: nothing is left of its variance, and there is no sensor noise."""
+    prior = DiagonalGaussian(_numbers(N_ROWS, N_OUTPUTS), _numbers(N_ROWS, N_OUTPUTS, seed=1).exp())
+    y, alone = _numbers(N_ROWS, N_OUTPUTS, seed=3), torch.tensor([[0.0, 2.0, 0.0]], dtype=torch.float64)
+    value = likelihood.log_prob(condition(prior, alone, 2.0 * y[:, 1:2], 0.0), y, 0.0)
+    advice = "keep variances above 0, for instance by Likelihood.output_var"
+    _require(bool(value.isfinite().all()), f"expected finite densities, got {value.tolist()}; {advice}")
 
 
 def _density_integrates_to_one(likelihood: Likelihood) -> None:

@@ -115,6 +115,8 @@ def load(path: str | os.PathLike, device: Any = None, implementations: Sequence[
     try:
         description = parse_description(content, path)
         model = _rebuild_model(description, safetensors.torch.load(raw), implementations)
+    except ArtifactError:  # it says in one sentence what is wrong
+        raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{path}' must hold the model that its header describes, but got {error!r}.") from error
     model.device = device

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.errors import InputTypeError, check_choice
+from equipoise.errors import InputError, InputTypeError, check_choice
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log_prob
 
 
@@ -33,6 +33,11 @@ class Likelihood(ABC):
     has_sensor_noise: ClassVar[bool] = True
     twin: ClassVar[str | None] = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let compiled code serve only the class that names it: a subclass may compute something else."""
+        super().__init_subclass__(**options)
+        cls.twin = cls.__dict__.get("twin")
+
     @abstractmethod
     def log_prob(
         self,
@@ -48,9 +53,23 @@ class Likelihood(ABC):
             y: Measured outputs, NaN where not measured, shape `(..., n_y)`.
             sensor_var: Sensor variances `w ≥ 0`, broadcast against y.
         Returns:
-            Log density of each row, in nats, shape `(...)`, differentiable with respect to all that gaussian is made of
-            and to `w`.
+            Log density of each row, in nats, float64, shape `(...)`, differentiable with respect to all that gaussian
+            is made of and to `w`. `gaussian.var` and `w` may be 0, for an output that exact balances determine:
+            `output_var` keeps the variance above rounding.
         """
+
+    @staticmethod
+    def output_var(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "... n_y"]:
+        """Return the variances of the true outputs, kept above the rounding of those before conditioning.
+
+        Args:
+            gaussian: Distribution of the true outputs.
+        """
+        var = gaussian.var
+        if not isinstance(gaussian, ConditionedGaussian):
+            return var
+        least = torch.finfo(var.dtype).eps * gaussian.prior.var[..., : var.shape[-1]].to(var.dtype)
+        return torch.maximum(var, least)
 
     def __call__(
         self,
@@ -64,6 +83,10 @@ class Likelihood(ABC):
     def settings(self) -> dict[str, Any]:
         """Return the arguments with which the class makes this likelihood again, as JSON can hold them."""
         return {}
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+        return f"{type(self).__name__}({settings})"
 
 
 class Marginal(Likelihood):
@@ -91,11 +114,7 @@ class Marginal(Likelihood):
     ) -> Float[Tensor, "..."]:
         """Compute (L1); arguments are those of `Likelihood.log_prob`."""
         mean, measured = gaussian.mean, ~y.isnan()
-        var = gaussian.var
-        if isinstance(gaussian, ConditionedGaussian):
-            least = torch.finfo(mean.dtype).eps * gaussian.prior.var[..., : mean.shape[-1]].to(mean.dtype)
-            var = torch.maximum(var, least)
-        var = var + sensor_var
+        var = self.output_var(gaussian) + sensor_var
         return torch.where(measured, normal_log_prob(torch.where(measured, y, mean), mean, var), 0.0).sum(-1)
 
 
@@ -131,7 +150,7 @@ def as_likelihood(likelihood: Any) -> Likelihood:
     Args:
         likelihood: "joint", "marginal" or a `Likelihood`.
     Raises:
-        InputError: For another name.
+        InputError: For another name, or a class of yours with one of these names.
         InputTypeError: If it is neither a name nor a likelihood, for instance a class instead of an object.
 
     Example:
@@ -139,6 +158,10 @@ def as_likelihood(likelihood: Any) -> Likelihood:
         True
     """
     if isinstance(likelihood, Likelihood):
+        own = LIKELIHOODS.get(likelihood.name, likelihood)
+        if type(own) is not type(likelihood):
+            rule = f"{type(likelihood).__name__} must have a name of its own, but got {likelihood.name!r}"
+            raise InputError(f"{rule}, which belongs to the library. Give the class another one.")
         return likelihood
     if not isinstance(likelihood, str):
         advice = "Pass an object of a class that derives from equipoise.Likelihood."

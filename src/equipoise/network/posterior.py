@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.errors import InputTypeError, check_choice
+from equipoise.errors import InputError, InputTypeError, check_choice
 
 DRAW_BLOCK = 32  # draws that share one seeded stream: draw d depends neither on their number nor on chunks of rows
 
@@ -41,6 +41,11 @@ class WeightPosterior(nn.Module, ABC):
     has_layer_moments: ClassVar[bool] = False
     twin: ClassVar[str | None] = None
     loc: nn.Parameter
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let compiled code serve only the class that names it: a subclass may compute something else."""
+        super().__init_subclass__(**options)
+        cls.twin = cls.__dict__.get("twin")
 
     def __init__(self, loc: Float[Tensor, " P"], sizes: Sequence[int], prior_std: float = 1.0, init_std: float = 1e-2):
         super().__init__()
@@ -176,7 +181,7 @@ def as_posterior(posterior: Any) -> PosteriorFactory:
     Args:
         posterior: "mean-field", a class that derives from `WeightPosterior`, or `functools.partial` of one.
     Raises:
-        InputError: For another name.
+        InputError: For another name, or a class of yours with one of these names.
         InputTypeError: If it is neither a name nor such a class.
 
     Example:
@@ -185,6 +190,9 @@ def as_posterior(posterior: Any) -> PosteriorFactory:
     """
     made = posterior.func if isinstance(posterior, partial) else posterior
     if isinstance(made, type) and issubclass(made, WeightPosterior):
+        if POSTERIORS.get(made.name, made) is not made:
+            rule = f"{made.__name__} must have a name of its own, but got {made.name!r}"
+            raise InputError(f"{rule}, which belongs to the library. Give the class another one.")
         return posterior
     if not isinstance(posterior, str):
         advice = "Pass a class that derives from equipoise.WeightPosterior, or functools.partial of one."

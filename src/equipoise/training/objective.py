@@ -32,8 +32,9 @@ LARGEST_BLOCK = 32  # of coupled balances: the inverses of larger blocks are lef
 class Objective:
     """The gradient of the training objective of one model, by compiled code where there is some.
 
-    Models on the processor have compiled code if no block of coupled balances is larger than `LARGEST_BLOCK`, no
-    balance has an offset, and the likelihood is one of the library's. All others are differentiated by autograd.
+    Models on the processor have compiled code if likelihood and posterior have a compiled twin, coefficients are the
+    same for all rows, no block of coupled balances is larger than `LARGEST_BLOCK`, no balance has an offset, and the
+    model conditions by definition. All others are differentiated by autograd.
 
     Args:
         model: The model whose parameters get gradients.
