@@ -5,6 +5,7 @@ import torch
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.data.rows import Rows
+from equipoise.gaussian import randomness
 from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.gaussian.randomness import BatchGenerator, antithetic_normal, flat_antithetic_normals, random_keys
 from equipoise.network.mlp import BayesianMLP
@@ -101,6 +102,17 @@ def test_numbers_of_any_shape_are_paired_by_their_first_axis():
         normals = antithetic_normal(shape, torch.Generator().manual_seed(3))
         assert normals.shape == shape
         assert torch.equal(normals[3:], -normals[:3])
+
+
+def test_on_a_gpu_numbers_come_from_the_generator_and_rows_of_a_part_have_those_of_the_whole(monkeypatch):
+    """On the processor in the place of the GPU."""
+    monkeypatch.setattr(randomness, "_is_counted", lambda _: False)
+    half = torch.randn(3, 2, generator=torch.Generator().manual_seed(3))
+    whole = antithetic_normal((6, 2), torch.Generator().manual_seed(3), device=torch.device("cpu"))
+    assert torch.equal(whole, torch.cat([half, -half]))
+    part = antithetic_normal((3, 2), generator_of(slice(2, 5), 6), device=torch.device("cpu"))
+    assert torch.equal(part, whole[2:5])
+    assert randomness.random_scheme(torch.device("cpu")) == "torch.Generator on cpu"
 
 
 def test_without_compiled_code_they_are_the_same_to_single_precision(monkeypatch):

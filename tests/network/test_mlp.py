@@ -198,3 +198,14 @@ def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autogra
         strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("hidden", [(), (5, 4)])
+def test_features_are_the_last_hidden_units_from_which_the_last_layer_makes_the_output(hidden):
+    net, x = BayesianMLP(3, 2, hidden, generator=torch.Generator().manual_seed(0)).double(), inputs()
+    weights = net.posterior.loc.detach()
+    W, bias = net.layers(weights)[-1]
+    expected = net.at(weights.unsqueeze(0), x)
+    made = net.heads(net.features(weights, x) @ W + bias)
+    torch.testing.assert_close(made.mean, expected.mean[0], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(made.var, expected.var[0], rtol=1e-12, atol=0.0)

@@ -143,6 +143,23 @@ def test_a_run_goes_on_without_compiled_code_which_makes_the_same_numbers(tmp_pa
         torch.testing.assert_close(theirs, ours, rtol=1e-3, atol=1e-4)  # single precision, some epochs later
 
 
+def test_a_run_with_another_posterior_is_another_run():
+    model, rows = constrained_model(), data()
+    before = loop._Run(model, rows, None, SHORT, seed=3).fingerprint()
+    q = model.network.posterior
+
+    class Other(type(q)):
+        name = "other"
+
+        def settings(self):
+            return {"rank": 2}
+
+    q.__class__ = Other
+    other = loop._Run(model, rows, None, SHORT, seed=3).fingerprint()
+    Other.settings = lambda _: {"rank": 3}
+    assert len({before, other, loop._Run(model, rows, None, SHORT, seed=3).fingerprint()}) == 3
+
+
 def test_a_run_on_a_processor_keeps_the_fingerprint_that_it_always_had():
     """Written out by hand, so that checkpoints of earlier versions are still continued."""
     model, rows = constrained_model(), data()

@@ -95,11 +95,6 @@ class LogNormalVariance(nn.Module):
         """Posterior standard deviation of `ρ`, shape `(k,)`."""
         return self.log_std.exp()
 
-    @property
-    def is_positive(self) -> bool:
-        """Whether all variances are above 0; learned ones always are."""
-        return bool((self.learned | (self.fixed > 0)).all())
-
     def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
         """Compute the variances at `ρ`, shape `(..., k)`; fixed variances do not depend on it."""
         return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
