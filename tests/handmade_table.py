@@ -54,6 +54,18 @@ def cell(n_rows: int = 60, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"run": run, "Current [A]": current, "SOC": soc, "Lead [V]": lead, **measured})
 
 
+FULL_INPUTS = ["Current [A]", "SOC", "Lead [V]"]
+FULL_OUTPUTS = ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
+
+
+def new_rows() -> pd.DataFrame:
+    """Rows beside those of `FULL_JOB`'s table, some outputs of which were not measured."""
+    table = cell(40, seed=1)
+    table.loc[[2, 5], "OCV [V]"] = np.nan
+    table.loc[[7, 8], FULL_OUTPUTS] = np.nan
+    return table
+
+
 def write(folder: Path, table: pd.DataFrame | str | None = None, job: str = JOB) -> None:
     """`cell.csv`, from a frame or as it stands, and `cell.toml`."""
     table = cell() if table is None else table

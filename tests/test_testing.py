@@ -179,7 +179,9 @@ def test_a_model_with_an_outside_posterior_needs_its_class_to_be_opened(tmp_path
     model.fit(X, Y).save(tmp_path / "m.safetensors")
     with pytest.raises(eq.ArtifactError, match=r"^The model's posterior must be known, but got 'low rank'\. Pass"):
         eq.load(tmp_path / "m.safetensors")
-    again = eq.load(tmp_path / "m.safetensors", implementations=[LowRank])
+    with pytest.raises(eq.EquipoiseError, match=r"implementations must hold classes, but got LaplaceNoise\(least"):
+        eq.load(tmp_path / "m.safetensors", implementations=[LaplaceNoise()])
+    again = eq.load(tmp_path / "m.safetensors", implementations=LowRank)
     assert again.model_.network.posterior.U.shape[1] == 3
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
@@ -298,3 +300,14 @@ def test_what_is_no_likelihood_is_refused_with_advice(value, message):
 def test_what_is_no_posterior_is_refused_with_advice(value, message):
     with pytest.raises(eq.EquipoiseError, match=message):
         eq.ConstrainedBNNRegressor(posterior=value).fit(np.zeros((5, 1)), np.zeros((5, 1)))
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_loss_that_is_not_finite_names_the_likelihood_that_may_be_why():
+    class Infinite(_Wrong):
+        def log_prob(self, gaussian, y, sensor_var=0.0):
+            return super().log_prob(gaussian, y, sensor_var) * torch.nan
+
+    model = eq.ConstrainedBNNRegressor(likelihood=Infinite(), hidden=(3,), max_epochs=4, random_state=0)
+    with pytest.raises(eq.TrainingError, match=r"check_likelihood tells whether Infinite\(\) may be why"):
+        model.fit(np.linspace(0, 1, 20)[:, None], np.linspace(0, 1, 20)[:, None] ** 2)

@@ -39,6 +39,7 @@ from equipoise.artifact.header import (
 )
 from equipoise.artifact.network_description import describe_network, likelihood_of, posterior_of, rebuild_network
 from equipoise.balances import column_unit
+from equipoise.errors import InputTypeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,23 +99,28 @@ def save(
     write(path, lambda file: file.write(_replace_checksum(raw, NO_CHECKSUM, checksum)))
 
 
-def load(path: str | os.PathLike, device: Any = None, implementations: Sequence[type] = ()) -> ConstrainedBNNRegressor:
+def load(
+    path: str | os.PathLike, device: Any = None, implementations: type | Sequence[type] = ()
+) -> ConstrainedBNNRegressor:
     """Read a fitted model from a file; with the same software on the same machine it predicts the same bits.
 
     Args:
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
-        implementations: Classes of your own that the model was fitted with, such as a `Likelihood` or a
+        implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood` or a
             `WeightPosterior`. A file names its implementations; it never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
     """
     import safetensors.torch
 
+    classes = [implementations] if isinstance(implementations, type) else list(implementations)
+    if strays := [each for each in classes if not isinstance(each, type)]:
+        raise InputTypeError(f"implementations must hold classes, but got {strays[0]!r}. Pass the class itself.")
     content, raw = read_checked(path)
     try:
         description = parse_description(content, path)
-        model = _rebuild_model(description, safetensors.torch.load(raw), implementations)
+        model = _rebuild_model(description, safetensors.torch.load(raw), classes)
     except ArtifactError:  # it says in one sentence what is wrong
         raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:

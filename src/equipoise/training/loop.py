@@ -382,11 +382,12 @@ class _Run:
         return generator
 
     def _not_finite(self, loss: float) -> str:
-        progress = self.progress
+        progress, likelihood = self.progress, self.model.likelihood
+        own = "" if likelihood.twin else f" equipoise.testing.check_likelihood tells whether {likelihood!r} may be why."
         return (
             f"The training loss must stay finite, but got {loss} in epoch {progress.epoch} of the "
             f"'{progress.phase}' phase. Lower the learning rate, or look for extreme values in the "
-            "data and for balances declared exact that the data contradict."
+            "data and for balances declared exact that the data contradict." + own
         )
 
 

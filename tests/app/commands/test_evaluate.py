@@ -7,28 +7,17 @@ from contextlib import redirect_stdout
 import handmade_table
 import numpy as np
 import pytest
-from handmade_table import cell
+from handmade_table import FULL_INPUTS, FULL_OUTPUTS, new_rows
 
 from equipoise.app.commands import main
 from equipoise.artifact import model_file as artifact
-
-X = ["Current [A]", "SOC", "Lead [V]"]
-OUTPUTS = ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
-
-
-def rows():
-    """New rows, some outputs of which were not measured."""
-    table = cell(40, seed=1)
-    table.loc[[2, 5], "OCV [V]"] = np.nan
-    table.loc[[7, 8], OUTPUTS] = np.nan
-    return table
 
 
 @pytest.fixture(scope="module")
 def new(tmp_path_factory):
     """The new rows in a file."""
     path = tmp_path_factory.mktemp("evaluated") / "new.csv"
-    rows().to_csv(path, index=False)
+    new_rows().to_csv(path, index=False)
     return path
 
 
@@ -40,7 +29,7 @@ def said(new, fitted):
 
 
 def test_balances_are_missed_by_data_means_and_draws_as_the_model_says(said, fitted):
-    new = rows()
+    new = new_rows()
     residual = {
         "voltage": new["Voltage [V]"] - new["OCV [V]"] + new["Loss [V]"],
         "terminal": new["Terminal [V]"] - new["Voltage [V]"] + new["Lead [V]"],
@@ -50,7 +39,7 @@ def test_balances_are_missed_by_data_means_and_draws_as_the_model_says(said, fit
         assert said["balances"][name]["data"] == pytest.approx(values.abs().mean(), rel=1e-9)
     exact, learned = said["balances"]["voltage"], said["balances"]["terminal"]
     assert max(exact["means"], exact["draws"]) < 1e-13
-    p = artifact.load(fitted).predict_distribution(new[X])
+    p = artifact.load(fitted).predict_distribution(new[FULL_INPUTS])
     draws = np.abs(p.residual_of_samples(200)[..., 1])
     assert learned["draws"] == pytest.approx(draws.mean(), rel=0.05)  # 8,000 draws each of the same tolerances: 1.2 %
     means = np.abs(p.residual_of_means(200)[..., 1])
@@ -58,11 +47,11 @@ def test_balances_are_missed_by_data_means_and_draws_as_the_model_says(said, fit
 
 
 def test_the_joint_density_is_that_of_the_measured_values(said, fitted):
-    new = rows()
-    p = artifact.load(fitted).predict_distribution(new[X]).measured()
-    seen = new[OUTPUTS].notna().any(axis=1).to_numpy()
+    new = new_rows()
+    p = artifact.load(fitted).predict_distribution(new[FULL_INPUTS]).measured()
+    seen = new[FULL_OUTPUTS].notna().any(axis=1).to_numpy()
     assert (~seen).sum() == 2  # which say nothing, and do not dilute what others say
-    assert said["joint_nll"] == pytest.approx(-p.log_prob(new[OUTPUTS])[seen].mean(), rel=1e-9)
+    assert said["joint_nll"] == pytest.approx(-p.log_prob(new[FULL_OUTPUTS])[seen].mean(), rel=1e-9)
 
 
 def test_people_get_the_same_numbers_in_tables(said, new, fitted, capsys):
@@ -79,7 +68,7 @@ def test_people_get_the_same_numbers_in_tables(said, new, fitted, capsys):
 
 
 def test_an_output_that_was_never_measured_has_no_scores(fitted, folder, capsys):
-    handmade_table.write(folder, rows().assign(**{"Terminal [V]": np.nan}))
+    handmade_table.write(folder, new_rows().assign(**{"Terminal [V]": np.nan}))
     assert main(["evaluate", str(fitted), "cell.csv", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     scores = said["outputs"]["Terminal [V]"]
@@ -89,7 +78,7 @@ def test_an_output_that_was_never_measured_has_no_scores(fitted, folder, capsys)
 
 
 def test_a_table_in_which_nothing_was_measured_has_no_density(fitted, folder, capsys):
-    handmade_table.write(folder, rows().assign(**dict.fromkeys(OUTPUTS, np.nan)))
+    handmade_table.write(folder, new_rows().assign(**dict.fromkeys(FULL_OUTPUTS, np.nan)))
     assert main(["evaluate", str(fitted), "cell.csv"]) == 0
     assert "Joint negative log density: – nats per row." in capsys.readouterr().out
 
@@ -103,14 +92,14 @@ def test_a_prediction_is_not_taken_for_measurements(fitted, folder, refused, opt
 
 
 def test_a_prediction_from_inputs_alone_is_not_taken_for_measurements(fitted, folder, refused):
-    handmade_table.write(folder, rows().drop(columns=list(OUTPUTS)))
+    handmade_table.write(folder, new_rows().drop(columns=list(FULL_OUTPUTS)))
     assert main(["predict", str(fitted), "cell.csv", "-o", "out.csv"]) == 0
     for command in ("evaluate", "report"):
         assert "but got a prediction: 'Voltage [V]' beside 'Voltage [V] std'" in refused(command, fitted, "out.csv")
 
 
 def test_a_table_without_an_output_is_refused(fitted, folder, refused):
-    handmade_table.write(folder, rows().drop(columns="Loss [V]"))
+    handmade_table.write(folder, new_rows().drop(columns="Loss [V]"))
     assert "'cell.csv' must have the columns asked for, but got none called 'Loss [V]'" in refused(
         "evaluate", fitted, "cell.csv"
     )

@@ -2,43 +2,32 @@
 
 import numpy as np
 import pytest
-from handmade_table import cell
+from handmade_table import FULL_INPUTS, FULL_OUTPUTS, new_rows
 from scipy.stats import norm
 
 from equipoise.app.commands import main
 from equipoise.app.commands.model_summary import output_scores, print_tolerances
 from equipoise.artifact import model_file as artifact
 
-X = ["Current [A]", "SOC", "Lead [V]"]
-OUTPUTS = ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
-
-
-def rows():
-    """New rows, some outputs of which were not measured."""
-    table = cell(40, seed=1)
-    table.loc[[2, 5], "OCV [V]"] = np.nan
-    table.loc[[7, 8], OUTPUTS] = np.nan
-    return table
-
 
 @pytest.fixture(scope="module")
 def scores(fitted):
-    return output_scores(artifact.load(fitted), rows()[X], rows()[OUTPUTS])
+    return output_scores(artifact.load(fitted), new_rows()[FULL_INPUTS], new_rows()[FULL_OUTPUTS])
 
 
 @pytest.fixture(scope="module")
 def components(fitted):
     """Means and standard deviations of measured values, `(draws, rows, outputs)`, in the user's units."""
-    p = artifact.load(fitted).predict_distribution(rows()[X]).measured()
-    s, parts = p.standardizer, list(p.components(slice(0, len(rows()))))
+    p = artifact.load(fitted).predict_distribution(new_rows()[FULL_INPUTS]).measured()
+    s, parts = p.standardizer, list(p.components(slice(0, len(new_rows()))))
     mean = np.concatenate([s.outputs_to_user(part.gaussian.mean.numpy()) for part in parts])
     return mean, np.concatenate([s.y_std * (part.gaussian.var + part.sensor_var).sqrt().numpy() for part in parts])
 
 
 def test_errors_are_those_that_numpy_finds_over_what_was_measured(scores, components):
-    new = rows()
+    new = new_rows()
     mean, std = components[0].mean(0), np.sqrt((components[1] ** 2).mean(0) + components[0].var(0))
-    for j, name in enumerate(OUTPUTS):
+    for j, name in enumerate(FULL_OUTPUTS):
         y = new[name].to_numpy()
         seen = np.isfinite(y)
         rmse = np.sqrt(np.mean((mean[seen, j] - y[seen]) ** 2))
@@ -49,8 +38,8 @@ def test_errors_are_those_that_numpy_finds_over_what_was_measured(scores, compon
 
 
 def test_coverage_is_the_share_of_values_between_quantiles_of_the_mixture(scores, components):
-    new = rows()
-    for j, name in enumerate(OUTPUTS):
+    new = new_rows()
+    for j, name in enumerate(FULL_OUTPUTS):
         y = new[name].to_numpy()
         F = norm.cdf(y[:, None], components[0][:, :, j].T, components[1][:, :, j].T).mean(1)[np.isfinite(y)]
         for level in (50, 95):
@@ -59,7 +48,7 @@ def test_coverage_is_the_share_of_values_between_quantiles_of_the_mixture(scores
 
 
 def test_crps_is_the_integral_over_the_mixtures_distribution_function(scores, components):
-    y, integrals = rows()["Voltage [V]"].to_numpy(), []
+    y, integrals = new_rows()["Voltage [V]"].to_numpy(), []
     mean, std = (part[:, :, 0] for part in components)
     for i, value in enumerate(y):
         if np.isnan(value):
