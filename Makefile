@@ -68,8 +68,8 @@ test-processors: $(STAMP) ## run the tests as on older processors (AVX2, then SS
 	@$(SSE) $(MAKE) --no-print-directory test ARGS="-p headroom --headroom $(CURDIR)/$(ROOM) $(ARGS)"
 	@$(BIN)/python tests/headroom.py $(ROOM)
 
-HEART := $(foreach room,balances gaussian data network training prediction,tests/$(room)) tests/test_estimator.py \
-  tests/test_testing.py tests/test_compiled.py
+HEART := $(foreach room,balances gaussian data network training prediction,tests/$(room)) tests/testing tests/test_estimator.py \
+  tests/test_compiled.py
 BARE := .cache/without-fast
 
 test-heart: $(STAMP) ## the tests of the core: balances, algebra, network, training, prediction, estimator

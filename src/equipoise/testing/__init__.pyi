@@ -1,0 +1,3 @@
+from .likelihoods import check_likelihood as check_likelihood, likelihood_checks as likelihood_checks
+from .posteriors import check_posterior as check_posterior, posterior_checks as posterior_checks
+from .running import Check as Check

@@ -1,0 +1,193 @@
+"""Checks of a likelihood."""
+
+import json
+import pickle
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, condition
+from equipoise.network import Likelihood, as_likelihood
+
+from .running import Check, bound, fitted_and_opened, numbers, require, require_close, run_checks
+
+N_ROWS, N_OUTPUTS = 4, 3
+B = torch.tensor([[1.0, -1.0, 0.5]], dtype=torch.float64)
+
+
+def check_likelihood(likelihood: Likelihood) -> None:
+    """Check that a likelihood keeps to the contract of `equipoise.Likelihood`.
+
+    Args:
+        likelihood: An object of the class in question.
+    Raises:
+        AssertionError: With the name of the first check that fails.
+
+    Example:
+        >>> from equipoise.network import joint
+        >>> check_likelihood(joint)
+    """
+    if isinstance(likelihood, type):
+        raise AssertionError(f"likelihood must be an object, but got the class. Pass {likelihood.__name__}().")
+    run_checks(likelihood_checks(likelihood), type(likelihood).__name__)
+
+
+def likelihood_checks(likelihood: Likelihood) -> Iterator[tuple[str, Check]]:
+    """Iterate over the checks of a likelihood by name, for instance to make each of them a test.
+
+    Args:
+        likelihood: An object of the class in question.
+
+    Example:
+        >>> from equipoise.network import marginal
+        >>> [name for name, _ in likelihood_checks(marginal)][:2]
+        ['its flags are set', 'its settings make it again']
+    """
+    checks = (
+        _flags_are_set,
+        _settings_make_it_again,
+        _rows_are_independent,
+        _draws_are_independent,
+        _missing_outputs_are_left_out,
+        _density_integrates_to_one,
+        _determined_outputs_have_a_density,
+        _units_shift_the_log_density,
+        _gradients_are_right,
+        _model_is_fitted_and_saved,
+    )
+    for check in checks:
+        words = check.__name__.strip("_").replace("_", " ")
+        name = f"its {words}" if words.startswith(("flags", "settings", "gradients", "density")) else words
+        yield name, bound(check, likelihood)
+
+
+# --- Gaussians to try -------------------------------------------------------------------------------------------------
+
+
+def _gaussians() -> dict[str, DiagonalGaussian | ConditionedGaussian]:
+    prior = DiagonalGaussian(numbers(N_ROWS, N_OUTPUTS), numbers(N_ROWS, N_OUTPUTS, seed=1).exp())
+    target = numbers(N_ROWS, 1, seed=2)
+    return {"without balances": prior, "with a balance": condition(prior, B, target, 0.3)}
+
+
+def _rows_of(gaussian: DiagonalGaussian | ConditionedGaussian, rows: slice) -> DiagonalGaussian | ConditionedGaussian:
+    prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
+    part = DiagonalGaussian(prior.mean[rows], prior.var[rows])
+    if not isinstance(gaussian, ConditionedGaussian):
+        return part
+    return condition(part, gaussian.operator, gaussian.target[rows], gaussian.tol_var)
+
+
+def _sensors(likelihood: Likelihood) -> list[float]:
+    return [0.4] if likelihood.has_sensor_noise else [0.0]
+
+
+# --- Checks -----------------------------------------------------------------------------------------------------------
+
+
+def _flags_are_set(likelihood: Likelihood) -> None:
+    require(isinstance(likelihood, Likelihood), "it must derive from equipoise.Likelihood")
+    name = getattr(likelihood, "name", None)
+    require(isinstance(name, str) and name != "", "name must be a text")
+    as_likelihood(likelihood)
+    for flag in ("is_joint", "has_sensor_noise"):
+        require(isinstance(getattr(likelihood, flag, None), bool), f"{flag} must be True or False")
+
+
+def _settings_make_it_again(likelihood: Likelihood) -> None:
+    settings = json.loads(json.dumps(likelihood.settings()))
+    copies = [type(likelihood)(**settings), pickle.loads(pickle.dumps(likelihood))]
+    gaussian, y = _gaussians()["with a balance"], numbers(N_ROWS, N_OUTPUTS, seed=3)
+    for copy in copies:
+        same = torch.equal(copy.log_prob(gaussian, y, 0.4), likelihood.log_prob(gaussian, y, 0.4))
+        require(same, "a copy from settings() or by pickle must have the same density")
+
+
+def _rows_are_independent(likelihood: Likelihood) -> None:
+    y = numbers(N_ROWS, N_OUTPUTS, seed=3)
+    for case, gaussian in _gaussians().items():
+        for w in _sensors(likelihood):
+            value = likelihood.log_prob(gaussian, y, w)
+            require(value.shape == (N_ROWS,), f"{case}: expected one number per row, got {tuple(value.shape)}")
+            require(value.dtype == torch.float64, f"{case}: expected float64, got {value.dtype}")
+            rows = [likelihood.log_prob(_rows_of(gaussian, slice(i, i + 1)), y[i : i + 1], w) for i in range(N_ROWS)]
+            require_close(torch.cat(rows), value, 1e-12, f"{case}: row by row")
+
+
+def _draws_are_independent(likelihood: Likelihood) -> None:
+    y, w = numbers(N_ROWS, N_OUTPUTS, seed=3), _sensors(likelihood)[0]
+    for case, gaussian in _gaussians().items():
+        prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
+        draws = DiagonalGaussian(torch.stack([prior.mean, prior.mean + 0.1]), torch.stack([prior.var, prior.var]))
+        if isinstance(gaussian, ConditionedGaussian):
+            draws = condition(draws, gaussian.operator, gaussian.target, gaussian.tol_var)
+        value = likelihood.log_prob(draws, y, w)
+        require(value.shape == (2, N_ROWS), f"{case}: expected shape (2, {N_ROWS}), got {tuple(value.shape)}")
+        require_close(value[0], likelihood.log_prob(gaussian, y, w), 1e-12, f"{case}: first of two draws")
+
+
+def _missing_outputs_are_left_out(likelihood: Likelihood) -> None:
+    y, w = numbers(N_ROWS, N_OUTPUTS, seed=3), _sensors(likelihood)[0]
+    for case, gaussian in _gaussians().items():
+        nothing = likelihood.log_prob(gaussian, torch.full_like(y, torch.nan), w)
+        require_close(nothing, torch.zeros(N_ROWS).double(), 1e-9, f"{case}: nothing measured has density 1")
+        part = y.clone()
+        part[:, 1] = torch.nan
+        require(bool(likelihood.log_prob(gaussian, part, w).isfinite().all()), f"{case}: one output is missing")
+
+
+def _determined_outputs_have_a_density(likelihood: Likelihood) -> None:
+    """Try an output that an exact balance determines: nothing is left of its variance, and there is no sensor noise."""
+    prior = DiagonalGaussian(numbers(N_ROWS, N_OUTPUTS), numbers(N_ROWS, N_OUTPUTS, seed=1).exp())
+    y, alone = numbers(N_ROWS, N_OUTPUTS, seed=3), torch.tensor([[0.0, 2.0, 0.0]], dtype=torch.float64)
+    value = likelihood.log_prob(condition(prior, alone, 2.0 * y[:, 1:2], 0.0), y, 0.0)
+    advice = "keep variances above 0, for instance by Likelihood.output_var"
+    require(bool(value.isfinite().all()), f"expected finite densities, got {value.tolist()}; {advice}")
+
+
+def _density_integrates_to_one(likelihood: Likelihood) -> None:
+    w, grid = _sensors(likelihood)[0], torch.linspace(-40.0, 40.0, 20_001, dtype=torch.float64)
+    for case, gaussian in _gaussians().items():
+        for j in range(N_OUTPUTS):
+            y = torch.full((len(grid), 1, N_OUTPUTS), torch.nan, dtype=torch.float64)
+            y[:, 0, j] = grid
+            density = likelihood.log_prob(_rows_of(gaussian, slice(0, 1)), y, w).exp()[:, 0]
+            total = torch.trapezoid(density, grid)
+            require_close(total, torch.ones(()).double(), 1e-3, f"{case}: integral over output {j}")
+
+
+def _units_shift_the_log_density(likelihood: Likelihood) -> None:
+    """Compare the density in other units of the outputs, `y s`: its logarithm is less by `Σ log s`."""
+    y, s, w = numbers(N_ROWS, N_OUTPUTS, seed=3), torch.tensor([2.0, 0.5, 10.0]).double(), _sensors(likelihood)[0]
+    for case, gaussian in _gaussians().items():
+        prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
+        other: DiagonalGaussian | ConditionedGaussian = DiagonalGaussian(prior.mean * s, prior.var * s.square())
+        if isinstance(gaussian, ConditionedGaussian):
+            other = condition(other, B / s, gaussian.target, gaussian.tol_var)
+        shifted = likelihood.log_prob(other, y * s, w * s.square()) + s.log().sum()
+        require_close(shifted, likelihood.log_prob(gaussian, y, w), 1e-9, f"{case}: other units")
+
+
+def _gradients_are_right(likelihood: Likelihood) -> None:
+    """Compare derivatives by mean, variance, target, tolerance and sensor variance with those of differences."""
+    y = numbers(N_ROWS, N_OUTPUTS, seed=3)
+    y[0, 1] = torch.nan
+    mean, var = numbers(N_ROWS, N_OUTPUTS), numbers(N_ROWS, N_OUTPUTS, seed=1).exp()
+    target, tol_var = numbers(N_ROWS, 1, seed=2), torch.full((N_ROWS, 1), 0.3, dtype=torch.float64)
+    w = torch.full((N_ROWS, N_OUTPUTS), _sensors(likelihood)[0] or 0.1, dtype=torch.float64)
+    leaves = [part.requires_grad_() for part in (mean, var, target, tol_var, w)]
+
+    def density(mean: Tensor, var: Tensor, target: Tensor, tol_var: Tensor, w: Tensor) -> Tensor:
+        return likelihood.log_prob(condition(DiagonalGaussian(mean, var), B, target, tol_var), y, w)
+
+    try:
+        torch.autograd.gradcheck(density, leaves)
+    except RuntimeError as error:
+        raise AssertionError(str(error)) from error
+
+
+def _model_is_fitted_and_saved(likelihood: Likelihood) -> None:
+    """Train a small model, let it predict and reconcile, save it and open it again."""
+    again = fitted_and_opened(type(likelihood), likelihood=likelihood)
+    require(type(again.model_.likelihood) is type(likelihood), "the file must name the likelihood")

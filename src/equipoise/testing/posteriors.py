@@ -1,0 +1,147 @@
+"""Checks of a posterior of the weights."""
+
+import itertools
+import json
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from equipoise.network import PosteriorFactory, WeightPosterior, as_posterior, posterior_name
+
+from .running import Check, bound, fitted_and_opened, numbers, require, run_checks
+
+SIZES = (2, 3, 4)
+N_WEIGHTS, N_DRAWS = 25, 20_000
+
+
+def check_posterior(posterior: PosteriorFactory) -> None:
+    """Check that a posterior of the weights keeps to the contract of `equipoise.WeightPosterior`.
+
+    Args:
+        posterior: The class in question, or `functools.partial` of it.
+    Raises:
+        AssertionError: With the name of the first check that fails.
+
+    Example:
+        >>> from equipoise.network import POSTERIORS
+        >>> check_posterior(POSTERIORS["mean-field"])
+    """
+    run_checks(posterior_checks(as_posterior(posterior)), posterior_name(posterior))
+
+
+def posterior_checks(posterior: PosteriorFactory) -> Iterator[tuple[str, Check]]:
+    """Iterate over the checks of a posterior by name, for instance to make each of them a test.
+
+    Args:
+        posterior: The class in question, or `functools.partial` of it.
+    """
+    checks = (
+        _draws_follow_from_the_generator,
+        _settings_and_state_make_it_again,
+        _spread_is_set,
+        _draws_have_the_layer_moments,
+        _divergence_is_that_of_all_weights,
+        _parameters_get_gradients,
+        _model_with_it_is_fitted_and_saved,
+    )
+    for check in checks:
+        yield check.__name__.strip("_").replace("_", " "), bound(check, posterior)
+
+
+def _made(posterior: PosteriorFactory) -> WeightPosterior:
+    """Make a posterior with means and spreads that are nowhere special."""
+    q = posterior(0.5 * numbers(N_WEIGHTS).float(), SIZES, 0.7, 0.2).double()
+    with torch.no_grad():
+        for i, parameter in enumerate(q.spreads()):
+            parameter.add_(0.05 * numbers(*parameter.shape, seed=10 + i))
+    return q
+
+
+def _draws_of(q: WeightPosterior, n: int = N_DRAWS, seed: int = 0) -> Tensor:
+    with torch.no_grad():
+        return q.draw(n, torch.Generator().manual_seed(seed))
+
+
+def _settings_and_state_make_it_again(posterior: PosteriorFactory) -> None:
+    q = _made(posterior)
+    require(isinstance(q, WeightPosterior), "it must derive from equipoise.WeightPosterior")
+    require(isinstance(q.name, str) and q.name != "", "name must be a text")
+    again = type(q)(torch.zeros(N_WEIGHTS), SIZES, 0.7, **json.loads(json.dumps(q.settings()))).double()
+    again.load_state_dict(q.state_dict())
+    require(torch.equal(_draws_of(again, 5), _draws_of(q, 5)), "draws must follow from settings() and state_dict()")
+    require(bool(again.kl() == q.kl()), "the divergence must follow from settings() and state_dict()")
+
+
+def _draws_follow_from_the_generator(posterior: PosteriorFactory) -> None:
+    q = _made(posterior)
+    draws = _draws_of(q, 5)
+    require(draws.shape == (5, N_WEIGHTS), f"expected draws of shape (5, {N_WEIGHTS}), got {tuple(draws.shape)}")
+    require(draws.dtype == q.loc.dtype, f"expected draws of {q.loc.dtype}, got {draws.dtype}")
+    require(torch.equal(draws, _draws_of(q, 5)), "the same generator must give the same draws")
+    require(not torch.equal(draws, _draws_of(q, 5, seed=1)), "another generator must give other draws")
+    error = (_draws_of(q).mean(0) - q.loc.detach()).abs() / (_draws_of(q).std(0) / N_DRAWS**0.5)
+    require(float(error.max()) < 5.0, "the mean of many draws must be loc, within five standard errors")
+
+
+def _spread_is_set(posterior: PosteriorFactory) -> None:
+    q = _made(posterior)
+    means = q.loc.detach().clone()
+    q.set_std(0.01)
+    require(torch.equal(q.loc, means), "set_std must leave loc as it is")
+    spread = _draws_of(q).std(0) / 0.01
+    require(
+        float((spread - 1.0).abs().max()) < 0.05, f"expected a standard deviation of 0.01, got {0.01 * spread.mean()}"
+    )
+
+
+def _draws_have_the_layer_moments(posterior: PosteriorFactory) -> None:
+    """Compare the moments of a layer's pre-activations with those over many draws, within five standard errors."""
+    q = _made(posterior)
+    if not q.has_layer_moments:
+        return
+    start = 0
+    for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(SIZES)):
+        h, draws = numbers(3, fan_in, seed=4), _draws_of(q)
+        W = draws[:, start : start + fan_in * fan_out].view(-1, fan_in, fan_out)
+        start += (fan_in + 1) * fan_out
+        a = h @ W + draws[:, start - fan_out : start].unsqueeze(1)
+        mean, var = (moment.detach() for moment in q.layer_moments(layer, h))
+        of_mean = (a.mean(0) - mean).abs() / (var / N_DRAWS).sqrt()
+        of_var = (a.var(0) / var - 1.0).abs() / (2.0 / N_DRAWS) ** 0.5
+        require(float(of_mean.max()) < 5.0, f"layer {layer}: the mean must be that of draws")
+        require(float(of_var.max()) < 5.0, f"layer {layer}: the variance must be that of draws")
+
+
+def _divergence_is_that_of_all_weights(posterior: PosteriorFactory) -> None:
+    """Compare with the divergences of single weights, of which that of all is at least the sum.
+
+    A weight of mean m and variance s² has a divergence of at least that of the normal with these moments.
+    """
+    q = _made(posterior)
+    draws, prior = _draws_of(q), q.prior_std**2
+    var = draws.var(0) * (1.0 - 3.0 * (2.0 / N_DRAWS) ** 0.5)
+    least = 0.5 * ((draws.var(0) + q.loc.detach().square()) / prior - 1.0 - (var / prior).log())
+    value, bound = float(q.kl().detach()), float(least.sum())
+    require(q.kl().shape == (), "kl() must be a single number")
+    require(value >= bound - 0.05 * N_WEIGHTS, f"expected at least {bound:.4g} nats for all weights, got {value:.4g}")
+    require(value <= 3.0 * bound + N_WEIGHTS, f"expected about {bound:.4g} nats for all weights, got {value:.4g}")
+
+
+def _parameters_get_gradients(posterior: PosteriorFactory) -> None:
+    q = _made(posterior)
+    parameters = list(q.parameters())
+    for name, loss in {"draws": q.draw(4, torch.Generator().manual_seed(0)).square().sum(), "kl": q.kl()}.items():
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            finite = gradient is not None and bool(gradient.isfinite().all()) and bool((gradient != 0).any())
+            require(
+                finite,
+                f"{name}: each parameter must get a gradient, but one of shape {tuple(parameter.shape)} has none",
+            )
+
+
+def _model_with_it_is_fitted_and_saved(posterior: PosteriorFactory) -> None:
+    """Train a small model, let it predict and reconcile, save it and open it again."""
+    again = fitted_and_opened(type(_made(posterior)), posterior=posterior)
+    require(again.model_.network.posterior.name == _made(posterior).name, "the file must name the posterior")

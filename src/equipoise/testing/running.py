@@ -1,0 +1,78 @@
+"""What the checks of all contracts share: running them by name, numbers to try, a small model from fit to file."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equipoise.artifact import load
+from equipoise.balances import LinearConstraint
+from equipoise.estimator import ConstrainedBNNRegressor
+
+Check = Callable[[], None]
+
+
+def run_checks(checks: Iterator[tuple[str, Check]], who: str) -> None:
+    """Run all checks; whatever one of them raises becomes an `AssertionError` with the names of both.
+
+    Args:
+        checks: Names and checks.
+        who: The name of the implementation.
+    Raises:
+        AssertionError: With the name of the first check that fails.
+    """
+    for name, check in checks:
+        try:
+            check()
+        except Exception as error:  # whatever outside code does, the check that found it is named
+            words = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            raise AssertionError(f"{who}: {name}: {words}") from error
+
+
+def bound(check: Callable[[Any], None], implementation: Any) -> Check:
+    """Return the check of this implementation as a function without arguments."""
+    return lambda: check(implementation)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise an `AssertionError` with this message unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def require_close(actual: Tensor, expected: Tensor, rtol: float, words: str) -> None:
+    """Raise an `AssertionError` unless the values agree, relative to the largest of them or to 1."""
+    error = float((actual - expected).abs().max())
+    size = max(1.0, float(expected.abs().max()))
+    require(error <= rtol * size, f"{words}: expected {expected.tolist()}, got {actual.tolist()}")
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    """Draw standard normal numbers in float64."""
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def fitted_and_opened(implementation: type, **parameters: Any) -> ConstrainedBNNRegressor:
+    """Train a small model, check that it predicts and reconciles, and return it as it is after saving and loading."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 2))
+    a, b = np.sin(X[:, 0]), X[:, 1] ** 2
+    Y = np.stack([a, b, a + b], 1) + 0.05 * rng.normal(size=(60, 3))
+    balance = LinearConstraint([[1.0, 1.0, -1.0]])
+    model = ConstrainedBNNRegressor(balance, hidden=(4,), max_epochs=6, n_draws=8, random_state=0, **parameters)
+    model.fit(X, Y)
+    p = model.predict_distribution(X[:5])
+    results = [p.mean, p.std, *p.interval(0.9), p.sample(3), p.covariance(), p.ledger().total, p.log_prob(Y[:5])]
+    results += [p.measured().sample(2), model.reconcile(X[:5], Y[:5], 0.1).mean]
+    for result in results:
+        require(bool(np.isfinite(np.asarray(result)).all()), "all results of a fitted model must be finite")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(path := Path(folder) / "model.safetensors")
+        again = load(path, implementations=[implementation])
+        same = np.array_equal(again.predict_distribution(X[:5]).log_prob(Y[:5]), p.log_prob(Y[:5]))
+        require(same, "a model that was opened again must have the same density")
+    return again

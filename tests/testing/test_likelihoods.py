@@ -1,0 +1,157 @@
+"""Checks pass likelihoods that keep to the contract, also from outside the package, and name what does not."""
+
+import numpy as np
+import pytest
+import torch
+from outside import LaplaceNoise
+from scipy import integrate, stats
+
+import equipoise as eq
+from equipoise.network.likelihood import Marginal, joint, marginal
+from equipoise.testing import check_likelihood, likelihood_checks
+
+
+class _Wrong(Marginal):
+    name = "wrong"
+
+
+LIKELIHOODS = {"joint": joint, "marginal": marginal, "outside": LaplaceNoise()}
+
+
+CHECKS = [
+    pytest.param(check, id=f"{who}: {name}")
+    for who, likelihood in LIKELIHOODS.items()
+    for name, check in likelihood_checks(likelihood)
+]
+
+
+class Fragile(_Wrong):
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        mean, measured = gaussian.mean, ~y.isnan()
+        normal = torch.distributions.Normal(mean, (gaussian.var + sensor_var).sqrt(), validate_args=False)
+        return torch.where(measured, normal.log_prob(torch.where(measured, y, mean)), 0.0).sum(-1)
+
+
+def test_a_density_without_a_floor_is_told_before_a_fit_fails():
+    with pytest.raises(AssertionError, match=r"determined outputs have a density: .* by Likelihood\.output_var"):
+        check_likelihood(Fragile())
+
+
+def test_a_likelihood_is_shown_with_its_settings():
+    assert repr(LaplaceNoise(1e-9)) == "LaplaceNoise(least=1e-09)"
+    assert repr(joint) == "Joint()"
+
+
+@pytest.mark.usefixtures("long_training")
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_likelihood_keeps_to_the_contract(check):
+    check()
+
+
+def test_the_outside_density_is_the_convolution_of_a_normal_and_a_laplace_number():
+    gaussian = eq.DiagonalGaussian(torch.tensor([0.3]).double(), torch.tensor([0.5]).double())
+    y, w = 1.1, 0.8
+    expected, _ = integrate.quad(
+        lambda e: stats.laplace.pdf(e, scale=np.sqrt(w / 2)) * stats.norm.pdf(y - e, 0.3, np.sqrt(0.5)), -30, 30
+    )
+    found = LaplaceNoise().log_prob(gaussian, torch.tensor([y]).double(), torch.tensor([w]).double())
+    assert float(found) == pytest.approx(np.log(expected), rel=1e-6)  # of the integration
+
+
+class SumOfRows(_Wrong):
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        return super().log_prob(gaussian, y, sensor_var).sum()
+
+
+class NotNormalised(_Wrong):
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        return super().log_prob(gaussian, y, sensor_var) + 0.1 * (~y.isnan()).any(-1)
+
+
+class MissingIsNaN(_Wrong):
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        return super().log_prob(gaussian, y, sensor_var) + 0.0 * y.sum(-1)
+
+
+class Detached(_Wrong):
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        value = super().log_prob(gaussian, y, sensor_var)
+        return value.detach() + 0.5 * (value - value.detach())
+
+
+class FixedWidth(_Wrong):
+    """A smooth density with a length of its own, which other units do not share."""
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        wider = eq.DiagonalGaussian(gaussian.mean, gaussian.var + 0.2)
+        return super().log_prob(wider, y, sensor_var)
+
+
+class ForgetsSettings(_Wrong):
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        return self.scale * super().log_prob(gaussian, y, sensor_var)
+
+
+class NoFlags(eq.Likelihood):
+    name = "no flags"
+    is_joint = None
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        return marginal(gaussian, y, sensor_var)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "complaint"),
+    [
+        (NoFlags(), "its flags are set: is_joint must be True or False"),
+        (ForgetsSettings(2.0), r"its settings make it again: a copy from settings\(\)"),
+        (SumOfRows(), "rows are independent: without balances: expected one number per row"),
+        (MissingIsNaN(), "missing outputs are left out"),
+        (NotNormalised(), "its density integrates to one"),
+        (FixedWidth(), "units shift the log density"),
+        (Detached(), "its gradients are right"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, eq.Likelihood) else "",
+)
+def test_a_likelihood_that_does_not_is_told_by_the_name_of_the_check(likelihood, complaint):
+    with pytest.raises(AssertionError, match=f"{type(likelihood).__name__}: {complaint}"):
+        check_likelihood(likelihood)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_model_with_an_outside_likelihood_needs_its_class_to_be_opened(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.uniform(-1, 1, (40, 1)), rng.normal(size=(40, 1))
+    model = eq.ConstrainedBNNRegressor(likelihood=LaplaceNoise(1e-9), hidden=(3,), max_epochs=4, random_state=0)
+    model.fit(X, Y).save(tmp_path / "m.safetensors")
+    with pytest.raises(eq.ArtifactError, match=r"'laplace noise'. Pass its class: load\(path, implementations="):
+        eq.load(tmp_path / "m.safetensors")
+    again = eq.load(tmp_path / "m.safetensors", implementations=[LaplaceNoise])
+    assert again.likelihood.least == again.model_.likelihood.least == 1e-9
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("jiont", "likelihood must be one of 'joint', 'marginal', but got 'jiont'"),
+        (LaplaceNoise, "likelihood must be a name or a Likelihood, but got <class .*Pass an object"),
+    ],
+)
+def test_what_is_no_likelihood_is_refused_with_advice(value, message):
+    with pytest.raises(eq.EquipoiseError, match=message):
+        eq.ConstrainedBNNRegressor(likelihood=value).fit(np.zeros((5, 1)), np.zeros((5, 1)))
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_loss_that_is_not_finite_names_the_likelihood_that_may_be_why():
+    class Infinite(_Wrong):
+        def log_prob(self, gaussian, y, sensor_var=0.0):
+            return super().log_prob(gaussian, y, sensor_var) * torch.nan
+
+    model = eq.ConstrainedBNNRegressor(likelihood=Infinite(), hidden=(3,), max_epochs=4, random_state=0)
+    with pytest.raises(eq.TrainingError, match=r"check_likelihood tells whether Infinite\(\) may be why"):
+        model.fit(np.linspace(0, 1, 20)[:, None], np.linspace(0, 1, 20)[:, None] ** 2)

@@ -1,0 +1,133 @@
+"""Checks pass posteriors that keep to the contract, also from outside the package, and name what does not."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from outside import LaplaceNoise, LowRank
+
+import equipoise as eq
+from equipoise.network.posterior import MeanFieldGaussian
+from equipoise.testing import check_posterior, posterior_checks
+
+POSTERIORS = {"mean-field": MeanFieldGaussian, "outside": LowRank, "outside, another rank": partial(LowRank, rank=1)}
+
+
+POSTERIOR_CHECKS = [
+    pytest.param(check, id=f"{who}: {name}")
+    for who, posterior in POSTERIORS.items()
+    for name, check in posterior_checks(posterior)
+]
+
+
+@pytest.mark.usefixtures("long_training")
+@pytest.mark.parametrize("check", POSTERIOR_CHECKS)
+def test_a_posterior_keeps_to_the_contract(check):
+    check()
+
+
+def test_the_outside_divergence_is_that_of_two_multivariate_normals():
+    q = LowRank(torch.linspace(-1, 1, 6).double(), (2, 2), prior_std=0.7, init_std=0.3)
+    q.U.data = torch.tensor([[0.2, -0.1], [0.0, 0.4], [0.3, 0.1], [-0.2, 0.2], [0.1, 0.0], [0.5, -0.3]]).double()
+    cov = torch.diag(q.log_std.exp().square()) + q.U @ q.U.mT
+    normal = torch.distributions.MultivariateNormal
+    prior = normal(torch.zeros(6).double(), 0.49 * torch.eye(6).double())
+    expected = torch.distributions.kl_divergence(normal(q.loc, cov), prior)
+    torch.testing.assert_close(q.kl(), expected, rtol=1e-10, atol=0.0)
+
+
+class MeanDivergence(MeanFieldGaussian):
+    name, twin = "mean divergence", None
+
+    def kl(self):
+        return super().kl() / len(self.loc)
+
+
+class StdForVar(MeanFieldGaussian):
+    name, twin = "std for var", None
+
+    def layer_moments(self, layer, h):
+        mean, var = super().layer_moments(layer, h)
+        return mean, var.sqrt()
+
+
+class GlobalNoise(MeanFieldGaussian):
+    name, twin = "global noise", None
+
+    def draw(self, n, generator=None):
+        return super().draw(n, torch.Generator().manual_seed(torch.seed() % 1000 + n))
+
+
+class OffCentre(MeanFieldGaussian):
+    name, twin = "off centre", None
+
+    def draw(self, n, generator=None):
+        return super().draw(n, generator) + 0.1
+
+
+class NoSpread(MeanFieldGaussian):
+    name, twin = "no spread", None
+
+    def set_std(self, std):
+        pass
+
+
+class ForgetsRank(LowRank):
+    def settings(self):
+        return {}
+
+
+class Detaches(MeanFieldGaussian):
+    name, twin = "detaches", None
+
+    def draw(self, n, generator=None):
+        return self.loc + (super().draw(n, generator) - self.loc).detach()
+
+
+@pytest.mark.parametrize(
+    ("posterior", "complaint"),
+    [
+        (MeanDivergence, "divergence is that of all weights: expected at least"),
+        (StdForVar, "draws have the layer moments: layer 0: the variance"),
+        (OffCentre, "draws follow from the generator: the mean of many draws"),
+        (GlobalNoise, "settings and state make it again|draws follow from the generator: the same generator"),
+        (NoSpread, "spread is set: expected a standard deviation of 0.01"),
+        (Detaches, "parameters get gradients: draws"),
+    ],
+)
+def test_a_posterior_that_does_not_is_told_by_the_name_of_the_check(posterior, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_posterior(posterior)
+
+
+def test_a_posterior_that_forgets_its_settings_cannot_be_made_again():
+    with pytest.raises(AssertionError, match=r"settings and state make it again: RuntimeError: (?s:.*)size mismatch"):
+        check_posterior(partial(ForgetsRank, rank=3))
+
+
+@pytest.mark.usefixtures("long_training")
+def test_a_model_with_an_outside_posterior_needs_its_class_to_be_opened(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.uniform(-1, 1, (40, 1)), rng.normal(size=(40, 1))
+    model = eq.ConstrainedBNNRegressor(posterior=partial(LowRank, rank=3), hidden=(3,), max_epochs=4, random_state=0)
+    model.fit(X, Y).save(tmp_path / "m.safetensors")
+    with pytest.raises(eq.ArtifactError, match=r"^The model's posterior must be known, but got 'low rank'\. Pass"):
+        eq.load(tmp_path / "m.safetensors")
+    with pytest.raises(eq.EquipoiseError, match=r"implementations must hold classes, but got LaplaceNoise\(least"):
+        eq.load(tmp_path / "m.safetensors", implementations=[LaplaceNoise()])
+    again = eq.load(tmp_path / "m.safetensors", implementations=LowRank)
+    assert again.model_.network.posterior.U.shape[1] == 3
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("meanfield", "posterior must be one of 'mean-field', but got 'meanfield'"),
+        (LaplaceNoise, "posterior must be a name or a class, but got <class .*Pass a class"),
+    ],
+)
+def test_what_is_no_posterior_is_refused_with_advice(value, message):
+    with pytest.raises(eq.EquipoiseError, match=message):
+        eq.ConstrainedBNNRegressor(posterior=value).fit(np.zeros((5, 1)), np.zeros((5, 1)))
