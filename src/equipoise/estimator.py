@@ -46,6 +46,7 @@ from equipoise.errors import (
 )
 from equipoise.network import (
     ACTIVATIONS,
+    LIKELIHOODS,
     BayesianMLP,
     ConstrainedBNN,
     Likelihood,
@@ -428,7 +429,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         if self.constraint_ is None:
             own = as_likelihood(self.likelihood)
-            likelihood = marginal if own.twin else own  # without balances, outputs are independent
+            likelihood = marginal if own.name in LIKELIHOODS else own  # without balances, outputs are independent
             return ConstrainedBNN(network, None, likelihood, sensor).to(self._device)
         layer = data.conditioning(self._tolerance(data.obeyed), bool(self.offset))
         return ConstrainedBNN(network, layer, as_likelihood(self.likelihood), sensor, data.rounding()).to(self._device)

@@ -38,14 +38,14 @@ def test_the_outside_divergence_is_that_of_two_multivariate_normals():
 
 
 class MeanDivergence(MeanFieldGaussian):
-    name, twin = "mean divergence", None
+    name = "mean divergence"
 
     def kl(self):
         return super().kl() / len(self.loc)
 
 
 class StdForVar(MeanFieldGaussian):
-    name, twin = "std for var", None
+    name = "std for var"
 
     def layer_moments(self, layer, h):
         mean, var = super().layer_moments(layer, h)
@@ -53,21 +53,21 @@ class StdForVar(MeanFieldGaussian):
 
 
 class GlobalNoise(MeanFieldGaussian):
-    name, twin = "global noise", None
+    name = "global noise"
 
     def draw(self, n, generator=None):
         return super().draw(n, torch.Generator().manual_seed(torch.seed() % 1000 + n))
 
 
 class OffCentre(MeanFieldGaussian):
-    name, twin = "off centre", None
+    name = "off centre"
 
     def draw(self, n, generator=None):
         return super().draw(n, generator) + 0.1
 
 
 class NoSpread(MeanFieldGaussian):
-    name, twin = "no spread", None
+    name = "no spread"
 
     def set_std(self, std):
         pass
@@ -79,7 +79,7 @@ class ForgetsRank(LowRank):
 
 
 class Detaches(MeanFieldGaussian):
-    name, twin = "detaches", None
+    name = "detaches"
 
     def draw(self, n, generator=None):
         return self.loc + (super().draw(n, generator) - self.loc).detach()

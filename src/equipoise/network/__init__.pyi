@@ -27,3 +27,4 @@ from .posterior import (
     as_posterior as as_posterior,
     posterior_name as posterior_name,
 )
+from .twins import twin_of as twin_of

@@ -25,18 +25,11 @@ class Likelihood(ABC):
             within their tolerances, and densities of exact balances are those on a subspace (L3).
         has_sensor_noise: Whether measured outputs differ from the true ones by sensor noise, which can be learned where
             balances tell the two apart; otherwise the measured values are taken for the true ones.
-        twin: Name of the same density in compiled code, which only likelihoods of this package have.
     """
 
     name: ClassVar[str]
     is_joint: ClassVar[bool]
     has_sensor_noise: ClassVar[bool] = True
-    twin: ClassVar[str | None] = None
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Let compiled code serve only the class that names it: a subclass may compute something else."""
-        super().__init_subclass__(**options)
-        cls.twin = cls.__dict__.get("twin")
 
     @abstractmethod
     def log_prob(
@@ -104,7 +97,7 @@ class Marginal(Likelihood):
         tensor(-0.9189)
     """
 
-    name, is_joint, has_sensor_noise, twin = "marginal", False, False, "marginal"
+    name, is_joint, has_sensor_noise = "marginal", False, False
 
     def log_prob(
         self,
@@ -126,7 +119,7 @@ class Joint(Likelihood):
         tensor(-2.5310)
     """
 
-    name, is_joint, twin = "joint", True, "joint"
+    name, is_joint = "joint", True
 
     def log_prob(
         self,

@@ -20,6 +20,7 @@ from equipoise.network.layers import (
     split_units,
 )
 from equipoise.network.posterior import MeanFieldGaussian, PosteriorFactory
+from equipoise.network.twins import twin_of
 
 LOG_VAR_BOUND = 20.0  # of the logarithm of a variance, either way
 LOG_FACTOR_BOUND = 4.0  # of the logarithm of a sensor factor
@@ -106,7 +107,7 @@ class BayesianMLP(nn.Module):
         if not q.has_layer_moments:
             return self.heads(self._units(x, self._affine(q.draw(1, generator)[0])))
         noise = self._noise(x, generator)
-        if isinstance(q, MeanFieldGaussian) and self._has_twin(x):
+        if twin_of(q) == "mean-field" and self._has_twin(x):
             return self.heads(CompiledDraws.apply(q.loc, q.log_std, x, noise, self.sizes, self.activation))
         xi = split_units(noise, len(x), self.sizes)
 

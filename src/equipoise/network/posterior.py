@@ -33,19 +33,12 @@ class WeightPosterior(nn.Module, ABC):
         name: Name in messages and model files.
         has_layer_moments: Whether `layer_moments` is defined. Rows then have draws of their own in training; otherwise
             all rows of a batch share one draw, which makes gradients noisier.
-        twin: Name of the same posterior in compiled code, which only the posterior of this package has.
         loc: The means, a parameter. The first phase of training moves them alone.
     """
 
     name: ClassVar[str]
     has_layer_moments: ClassVar[bool] = False
-    twin: ClassVar[str | None] = None
     loc: nn.Parameter
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Let compiled code serve only the class that names it: a subclass may compute something else."""
-        super().__init_subclass__(**options)
-        cls.twin = cls.__dict__.get("twin")
 
     def __init__(self, loc: Float[Tensor, " P"], sizes: Sequence[int], prior_std: float = 1.0, init_std: float = 1e-2):
         super().__init__()
@@ -103,7 +96,7 @@ class MeanFieldGaussian(WeightPosterior):
         0.0
     """
 
-    name, has_layer_moments, twin = "mean-field", True, "mean-field"
+    name, has_layer_moments = "mean-field", True
 
     def __init__(self, loc: Float[Tensor, " P"], sizes: Sequence[int], prior_std: float = 1.0, init_std: float = 1e-2):
         super().__init__(loc, sizes, prior_std, init_std)

@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 from equipoise import compiled
 from equipoise.data import AnyRows, Rows
 from equipoise.gaussian import BatchGenerator, random_scheme
-from equipoise.network import ConstrainedBNN, derived_seed, parameters_of
+from equipoise.network import LIKELIHOODS, ConstrainedBNN, derived_seed, parameters_of
 from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.distributed import ALONE, Group, current
 from equipoise.training.objective import Objective
@@ -172,7 +172,7 @@ class _Run:
         settings = (self.plan, self.seed, likelihood.name, torch.__version__, *sorted(likelihood.settings().items()))
         posterior = network.posterior
         settings = (*settings, network.sizes, network.activation, posterior.prior_std, scheme)
-        if posterior.twin is None:  # earlier checkpoints name no posterior
+        if posterior.name != "mean-field":  # earlier checkpoints name no posterior
             settings = (*settings, posterior.name, *sorted(posterior.settings().items()))
         digest = hashlib.sha256(repr(settings).encode())
         tables = [rows for rows in (self.rows, self.validation) if rows is not None]
@@ -383,7 +383,7 @@ class _Run:
 
     def _not_finite(self, loss: float) -> str:
         progress, likelihood = self.progress, self.model.likelihood
-        own = "" if likelihood.twin else f" equipoise.testing.check_likelihood tells whether {likelihood!r} may be why."
+        own = "" if likelihood.name in LIKELIHOODS else f" equipoise.testing.check_likelihood tells whether {likelihood!r} may be why."
         return (
             f"The training loss must stay finite, but got {loss} in epoch {progress.epoch} of the "
             f"'{progress.phase}' phase. Lower the learning rate, or look for extreme values in the "

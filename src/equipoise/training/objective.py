@@ -22,6 +22,7 @@ from equipoise.network import (
     ConstrainedBNN,
     NegativeElbo,
     is_compiled,
+    twin_of,
 )
 
 BATCH_PART = 512  # rows of a batch that are taken at once: what they need stays in the cache
@@ -110,7 +111,7 @@ class _CompiledStep:
         self._shape = np.array(network.sizes), layers.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
         self._no_posterior = _arrays_of(LogNormalVariance(*torch.empty(3, 0)))
         self._no_sensors = np.empty((0, network.n_outputs))
-        self._paper = None if model.likelihood.twin == "joint" else True
+        self._paper = None if twin_of(model.likelihood) == "joint" else True
         self._B: Tensor | None = None
         self._balances: Arrays = ()
 
@@ -119,7 +120,7 @@ class _CompiledStep:
         """Return whether there is compiled code for the model."""
         layer, network = model.conditioning, model.network
         plain = layer is None or (layer.offset is None and layer.B.ndim == 2 and _largest_block(layer) <= LARGEST_BLOCK)
-        own = model.conditions_by_definition and None not in (model.likelihood.twin, network.posterior.twin)
+        own = model.conditions_by_definition and None not in (twin_of(model.likelihood), twin_of(network.posterior))
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
     def backward(self, rows: Rows, generator: torch.Generator | None, weights: tuple[float, float]) -> Tensor | None:
