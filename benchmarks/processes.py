@@ -57,19 +57,20 @@ def _member(rank: int, size: int, port: int, batch: int, told) -> None:
     from equipoise.gaussian.randomness import antithetic_normal
     from equipoise.network.likelihood import joint
     from equipoise.training.distributed import joined
-    from equipoise.training.loop import _Run
+    from equipoise.training.loop import TrainingRun
     from equipoise.training.plan import TrainingPlan
 
     X, Y = cell.data(batch)
     standardizer = Standardizer.fit(X, Y, cell.BALANCES)
     rows = cell.rows(X, Y, standardizer)
     with joined() as group:
-        run = _Run(cell.model(standardizer, joint, sensor=True), rows, None, TrainingPlan(learning_rate=1e-6), 0, group)
-        run.progress.phase = "elbo"
-        run.optimizer = run._new_optimizer()
+        model, plan = cell.model(standardizer, joint, sensor=True), TrainingPlan(learning_rate=1e-6)
+        run = TrainingRun(model, rows, None, plan, 0, group=group)
+        run.phase = run.phases[1]
+        run.optimizer = run._new_optimizer(run.phase)
         generator, index = run._generator(0), torch.arange(batch)
         width, n = sum(run.model.network.sizes[1:]), STEPS[batch]
-        step = _shortest(lambda: run._step(index, 0.5, generator), n)
+        step = _shortest(lambda: run.step(run._share(index, generator), 0.5, generator), n)
         noise = _shortest(lambda: antithetic_normal((batch, width), generator), n)
         reduce = _shortest(lambda: group.sum_gradients(run._trained, torch.zeros(())), n)
         if rank == 0:

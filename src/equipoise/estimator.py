@@ -17,7 +17,6 @@ from equipoise.data import (
     MOST_STREAMED,
     AnyRows,
     InputRangeError,
-    Rows,
     Standardizer,
     Table,
     TrainingData,
@@ -31,9 +30,7 @@ from equipoise.data import (
     obeyed_to_rounding,
     output_names,
     random_split,
-    resolve_sensor_std,
     split_at,
-    tolerance_by_balance,
 )
 from equipoise.errors import (
     InputError,
@@ -46,19 +43,15 @@ from equipoise.errors import (
 )
 from equipoise.network import (
     ACTIVATIONS,
-    LIKELIHOODS,
-    BayesianMLP,
-    ConstrainedBNN,
     Likelihood,
     PosteriorFactory,
     as_likelihood,
     as_posterior,
     derived_seed,
-    marginal,
 )
 from equipoise.prediction import Predictive, trust
 from equipoise.reconciliation import ModelReconciliation, reconcile_with_model
-from equipoise.training import History, TrainingPlan, train
+from equipoise.training import Recipe, TrainingPlan
 
 __all__ = ["ConstrainedBNNRegressor", "InputRangeError"]
 
@@ -118,8 +111,6 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         >>> bool(abs(draws[..., 2] - draws[..., 0] - draws[..., 1]).max() < 1e-9)
         True
     """
-
-    _can_stream = True  # whether `_train` accepts rows that are read batch by batch
 
     def __init__(
         self,
@@ -184,11 +175,13 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Raises: InputError or InputTypeError, if a parameter or the data cannot be used; TrainingError, if training
             fails.
         """
-        self._check_parameters()
+        self.check_parameters()
         X, Y, precision = self._validated(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        recipe = self.recipe(self.seed_)
+        streams = recipe.can_stream and (is_mapped(X) or is_mapped(Y))
         if held_out is None:
-            most = MOST_STREAMED if self._streams(X, Y) else None
+            most = MOST_STREAMED if streams else None
             train_rows, held_out = random_split(Y, self.validation_fraction, self.seed_, most)
         else:
             train_rows, held_out = split_at(held_out, len(Y))
@@ -196,17 +189,19 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_measured(Y, self.output_names_, train_rows)
         self.standardizer_ = Standardizer.fit(X, Y, self.constraint_, train_rows)
         obeyed = obeyed_to_rounding(self.constraint_, X, Y, precision)
-        data = TrainingData(X, Y, precision, self.standardizer_, obeyed, self._sensor_std(Y, obeyed))
-        self.model_ = self._build(data)
-        if self.model_.conditioning is not None and as_likelihood(self.likelihood).is_joint:
-            data.check_exact(self.model_.conditioning.tolerance)
-        if self._streams(X, Y):
-            training = data.streamed(train_rows, self._device)
-        else:
-            training = data.rows(train_rows).to(self._device)
+        sensor_std = recipe.sensor_stds(self.output_names_, len(Y), self.constraint_, obeyed)
+        data = TrainingData(X, Y, precision, self.standardizer_, obeyed, sensor_std)
+        model = recipe.build(data)
+        if model.conditioning is not None and recipe.likelihood.is_joint:
+            data.check_exact(model.conditioning.tolerance)
+        device = self._device
+        training = data.streamed(train_rows, device) if streams else data.rows(train_rows).to(device)
         validation = data.rows(held_out).to(self._device) if len(held_out) else None
-        self.plan_ = self._plan()
-        self.history_ = self._train(training, validation, callback)
+        self.plan_, settings = recipe.plan, {"checkpoint": self.checkpoint, "verbose": bool(self.verbose)}
+        fit = recipe.fit(model, training, validation, callback=callback, **settings)
+        self.model_, self.history_ = fit.model, fit.history
+        for name, value in fit.attributes.items():
+            setattr(self, name, value)
         self._summarise(data, training)
         return self
 
@@ -270,7 +265,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self.standardizer_,
             X,
             self.output_names_,
-            self.n_draws,
+            self.model_.n_distinct or self.n_draws,
             derived_seed(self.seed_, 7),
             sensors_per_row=self._sensors_per_row,
             wrap=wrap,
@@ -368,6 +363,45 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         save(self, path)
 
+    def recipe(self, seed: int) -> Recipe:
+        """Return how the model is built from the data and trained; an estimator of another method returns another one.
+
+        Args:
+            seed: Seed of all randomness.
+        """
+        return Recipe(
+            likelihood=as_likelihood(self.likelihood),
+            tolerance=self.tolerance,
+            sensor_std=self.sensor_std,
+            offset=bool(self.offset),
+            hidden=tuple(self.hidden),
+            activation=self.activation,
+            prior_std=self.prior_std,
+            posterior=as_posterior(self.posterior),
+            plan=self._plan(),
+            seed=seed,
+            device=self._device,
+        )
+
+    def check_parameters(self) -> None:
+        """Raise InputError or InputTypeError for the first parameter that cannot be used, as `fit` does at first."""
+        if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):
+            raise InputTypeError(
+                f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
+                "Build one with LinearConstraint.from_equations(...)."
+            )
+        as_likelihood(self.likelihood)
+        as_posterior(self.posterior)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
+            raise InputError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
+        check_counts("hidden", self.hidden)
+        check_count("n_draws", self.n_draws)
+        if self.max_epochs is not None:
+            check_count("max_epochs", self.max_epochs)
+        check_positive("prior_std", self.prior_std)
+        check_fraction("validation_fraction", self.validation_fraction)
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output = True
@@ -408,54 +442,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _constraint(self, X: Table, Y: Table) -> LinearConstraint | None:
         return match_constraint(self.constraint, X, Y, self._input_names)
 
-    def _streams(self, X: Table, Y: Table) -> bool:
-        """Tell whether rows are read from files batch by batch."""
-        return self._can_stream and (is_mapped(X) or is_mapped(Y))
-
     # ------------------------------------------------------------------ model
-
-    def _build(self, data: TrainingData) -> ConstrainedBNN:
-        """Build the network with its starting weights, and the balances, tolerances and sensors of the data."""
-        sensor = data.sensor()
-        network = BayesianMLP(
-            len(self.standardizer_.x_mean),
-            data.Y.shape[1],
-            tuple(self.hidden),
-            self.activation,
-            sensor_head=sensor is not None and bool(sensor.learned.any()),
-            prior_std=self.prior_std,
-            generator=torch.Generator().manual_seed(derived_seed(self.seed_, 5)),
-            posterior=as_posterior(self.posterior),
-        )
-        if self.constraint_ is None:
-            own = as_likelihood(self.likelihood)
-            likelihood = marginal if own.name in LIKELIHOODS else own  # without balances, outputs are independent
-            return ConstrainedBNN(network, None, likelihood, sensor).to(self._device)
-        layer = data.conditioning(self._tolerance(data.obeyed), bool(self.offset))
-        return ConstrainedBNN(network, layer, as_likelihood(self.likelihood), sensor, data.rounding()).to(self._device)
-
-    def _train(
-        self, rows: AnyRows, validation: Rows | None, callback: Callable[[dict], object] | None = None
-    ) -> History:
-        """Train `model_` in place and return its history; subclasses train in other ways."""
-        return train(
-            self.model_,
-            rows,
-            validation,
-            self._plan(),
-            seed=self.seed_,
-            checkpoint=self.checkpoint,
-            verbose=bool(self.verbose),
-            callback=callback,
-        )
-
-    def _tolerance(self, obeyed: NDArray[np.bool_]) -> dict:
-        return tolerance_by_balance(self.tolerance, self.constraint_.names, obeyed)  # type: ignore[union-attr]
-
-    def _sensor_std(self, Y: Table, obeyed: NDArray[np.bool_]) -> Array | None:
-        names, c = self.output_names_, self.constraint_
-        has_noise = as_likelihood(self.likelihood).has_sensor_noise
-        return resolve_sensor_std(self.sensor_std, names, len(Y), c, has_noise, obeyed)
 
     def _summarise(self, data: TrainingData, rows: AnyRows) -> None:
         """Set the tables of learned tolerances and sensors, in the user's units."""
@@ -484,21 +471,3 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _flat(self, values: Any) -> Any:
         return frames.first_column(values) if self._single else values
-
-    def _check_parameters(self) -> None:
-        if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):
-            raise InputTypeError(
-                f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
-                "Build one with LinearConstraint.from_equations(...)."
-            )
-        as_likelihood(self.likelihood)
-        as_posterior(self.posterior)
-        check_choice("activation", self.activation, ACTIVATIONS)
-        if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
-            raise InputError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")
-        check_counts("hidden", self.hidden)
-        check_count("n_draws", self.n_draws)
-        if self.max_epochs is not None:
-            check_count("max_epochs", self.max_epochs)
-        check_positive("prior_std", self.prior_std)
-        check_fraction("validation_fraction", self.validation_fraction)

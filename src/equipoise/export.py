@@ -45,11 +45,12 @@ def export(model: ConstrainedBNNRegressor, path: str | os.PathLike, n_draws: int
     if not (isinstance(n_draws, numbers.Integral) and int(n_draws) >= 1):
         raise ArtifactError(f"n_draws must be a whole number of at least 1, but got {n_draws!r}.")
     seed = derived_seed(model.seed_, 7)  # the seed of predict_distribution
-    module = MeanAndStd(model.model_, model.standardizer_, seed, int(n_draws))
+    n_draws = model.model_.n_distinct or int(n_draws)
+    module = MeanAndStd(model.model_, model.standardizer_, seed, n_draws)
     example = torch.zeros(3, module.n_columns, dtype=torch.float64)  # a single row would fix the number of rows
     any_rows = ({0: torch.export.Dim("n_rows", min=0)},)
     program, buffer = torch.export.export(module, (example,), dynamic_shapes=any_rows), io.BytesIO()
-    torch.export.save(program, buffer, extra_files={EXTRA_FILE: _describe_program(model, int(n_draws))})
+    torch.export.save(program, buffer, extra_files={EXTRA_FILE: _describe_program(model, n_draws)})
     write(path, lambda file: file.write(buffer.getvalue()))
 
 

@@ -19,7 +19,7 @@ from equipoise.prediction.per_draw_moments import (
     reduction_lost_of,
 )
 from equipoise.prediction.weight_draws import ArrangedDraws, NetworkEvaluator
-from equipoise.rivals.methods.imposed_network import ImposedBNN
+from equipoise.rivals.methods.gains import Projection
 
 LEARNED = {"loc": [-1.0, -4.0], "std": [0.7, 0.4]}
 
@@ -150,8 +150,8 @@ def test_coupled_balances_have_no_closed_form():
 
 
 def test_a_model_that_conditions_in_its_own_way_has_no_closed_form():
-    assert DisjointTerms.of(ImposedBNN(model(), impose=lambda conditioned: conditioned), sensors=False) is None
-    assert DisjointTerms.of(ImposedBNN(model()), sensors=False) is not None
+    assert DisjointTerms.of(model().variant(imposition=Projection()), sensors=False) is None
+    assert DisjointTerms.of(model().variant(), sensors=False) is not None
 
 
 def test_blocks_of_different_shapes_or_fields_do_not_disturb_each_other():

@@ -13,7 +13,8 @@ from equipoise.data.rows import Rows
 from equipoise.network.model import ConstrainedBNN
 from equipoise.training.checkpoint import TrainingError
 from equipoise.training.distributed import ALONE, Group, LostProcessError
-from equipoise.training.loop import mean_rmse, train
+from equipoise.training.errors_of_means import mean_rmse
+from equipoise.training.loop import train
 from equipoise.training.plan import TrainingPlan
 
 pytestmark = [pytest.mark.usefixtures("long_training"), one_server]

@@ -15,7 +15,8 @@ from small_runs import KILL_PLAN, constrained_model, data, plain_model, same_bit
 from equipoise.data.rows import Rows
 from equipoise.training import loop
 from equipoise.training.checkpoint import TrainingError
-from equipoise.training.loop import mean_rmse, train
+from equipoise.training.errors_of_means import mean_rmse
+from equipoise.training.loop import train
 from equipoise.training.objective import Objective
 from equipoise.training.optimizer import Adam
 from equipoise.training.plan import TrainingPlan, cosine, one_cycle
@@ -41,7 +42,7 @@ def test_a_run_cut_short_continues_to_the_same_bits(tmp_path, monkeypatch, stop_
     file = tmp_path / "run.ckpt"
     from equipoise.training import loop as training
 
-    epochs = training._Run.epochs
+    epochs = training.TrainingRun.epochs
     with monkeypatch.context() as patch:
 
         def interrupted(self):
@@ -50,7 +51,7 @@ def test_a_run_cut_short_continues_to_the_same_bits(tmp_path, monkeypatch, stop_
                 if i + 1 == stop_after:
                     raise KeyboardInterrupt
 
-        patch.setattr(training._Run, "epochs", interrupted)
+        patch.setattr(training.TrainingRun, "epochs", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train(cut, data(), data(32, 1), SHORT, seed=5, checkpoint=file, checkpoint_seconds=0.0)
     resumed = constrained_model()
@@ -145,7 +146,7 @@ def test_a_run_goes_on_without_compiled_code_which_makes_the_same_numbers(tmp_pa
 
 def test_a_run_with_another_posterior_is_another_run():
     model, rows = constrained_model(), data()
-    before = loop._Run(model, rows, None, SHORT, seed=3).fingerprint()
+    before = loop.TrainingRun(model, rows, None, SHORT, seed=3).fingerprint()
     q = model.network.posterior
 
     class Other(type(q)):
@@ -155,9 +156,9 @@ def test_a_run_with_another_posterior_is_another_run():
             return {"rank": 2}
 
     q.__class__ = Other
-    other = loop._Run(model, rows, None, SHORT, seed=3).fingerprint()
+    other = loop.TrainingRun(model, rows, None, SHORT, seed=3).fingerprint()
     Other.settings = lambda _: {"rank": 3}
-    assert len({before, other, loop._Run(model, rows, None, SHORT, seed=3).fingerprint()}) == 3
+    assert len({before, other, loop.TrainingRun(model, rows, None, SHORT, seed=3).fingerprint()}) == 3
 
 
 def test_a_run_on_a_processor_keeps_the_fingerprint_that_it_always_had():
@@ -168,7 +169,7 @@ def test_a_run_on_a_processor_keeps_the_fingerprint_that_it_always_had():
     )
     for values in (rows.x, rows.y, rows.target, None, *model.state_dict().values()):
         digest.update(b"-" if values is None else values.numpy().tobytes())
-    assert loop._Run(model, rows, None, SHORT, seed=3).fingerprint() == digest.hexdigest()
+    assert loop.TrainingRun(model, rows, None, SHORT, seed=3).fingerprint() == digest.hexdigest()
 
 
 def test_the_best_state_on_held_out_rows_is_the_one_kept():
@@ -178,11 +179,11 @@ def test_the_best_state_on_held_out_rows_is_the_one_kept():
     elbo_epochs = [e for e in history.epochs if e["phase"] == "elbo"]
     counted = elbo_epochs[math.floor(0.1 * len(elbo_epochs)) :]
     assert history.best_epoch == min(counted, key=lambda e: e["validation"])["epoch"]
-    from equipoise.training.loop import _Run
+    from equipoise.training.loop import TrainingRun
 
-    run = _Run(model, rows, held_out, plan, seed=0)
-    run.progress.phase = "noise"
-    assert run._validate(held_out) == min(e["validation"] for e in counted)
+    run = TrainingRun(model, rows, held_out, plan, seed=0)
+    run.phase = run.phases[-1]
+    assert float(run.validate(held_out)) == min(e["validation"] for e in counted)
 
 
 def test_stopping_is_counted_only_after_the_kl_warm_up():
@@ -198,12 +199,11 @@ def test_the_last_phase_moves_spreads_and_variances_but_no_mean():
     model, rows = constrained_model(), data()
     train(model, rows, None, TrainingPlan(max_epochs=20, mean_epochs=4, noise_epochs=0, batch_size=16), seed=0)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    from equipoise.training.loop import _Run
+    from equipoise.training.loop import TrainingRun
 
-    run = _Run(model, rows, None, TrainingPlan(max_epochs=20, mean_epochs=4, batch_size=16), seed=0)
-    run.progress.phase = "elbo"
-    run._start_noise_phase()
-    list(run._phase_epochs())
+    run = TrainingRun(model, rows, None, TrainingPlan(max_epochs=20, mean_epochs=4, batch_size=16), seed=0)
+    run.phase, run.epoch = run.phases[1], run.phases[1].n_epochs
+    assert {record["phase"] for record in run.epochs()} == {"noise"}
     network = model.network
     for i, (old, new) in enumerate(
         zip(network.layers(before["network.posterior.loc"]), network.layers(network.posterior.loc), strict=True)
@@ -225,7 +225,7 @@ def test_validation_uses_the_same_noise_every_time():
 
 def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
     """For a linear network it is a Gaussian: `y_j ~ N(xᵀM_j + m_j, v_j + (x²)ᵀV_j + u_j)`, outputs apart."""
-    from equipoise.training.loop import _Run
+    from equipoise.training.loop import TrainingRun
 
     model, rows = plain_model(2, hidden=()), data(24, 1)
     rows = Rows(rows.x, rows.y[:, :2], None)
@@ -234,13 +234,13 @@ def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
     with torch.no_grad():
         W, bias = model.network.layers(q.log_std)[0]
         W[:, :n_y], bias[:n_y], W[:, n_y:], bias[n_y:] = math.log(0.7), math.log(0.4), -30.0, -30.0
-    run = _Run(model, rows, None, TrainingPlan(validation_draws=4000), seed=0)
-    run.progress.phase = "elbo"
+    run = TrainingRun(model, rows, None, TrainingPlan(validation_draws=4000), seed=0)
+    run.phase = run.phases[1]
     W, bias = (part[..., :n_y].double() for part in model.network.layers(q.loc.detach())[0])
     x = rows.x.double()
     predicted = torch.distributions.Normal(x @ W + bias, (v.double() + 0.49 * x**2 + 0.16).sqrt())
     expected = -predicted.log_prob(rows.y).sum(1).mean()
-    assert run._validate(rows) == pytest.approx(float(expected), abs=0.05)  # a mean of NLLs is half a nat more
+    assert float(run.validate(rows)) == pytest.approx(float(expected), abs=0.05)  # a mean of NLLs is half a nat more
 
 
 def test_an_epoch_shows_every_row_as_often_as_it_has_passes():
@@ -321,8 +321,8 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_rows(steps):
 
 def test_weights_start_the_second_phase_with_the_spread_of_the_plan():
     model = plain_model()
-    run = loop._Run(model, data(), None, TrainingPlan(mean_epochs=0, init_std=0.003), seed=0)
-    run._start_elbo_phase()
+    run = loop.TrainingRun(model, data(), None, TrainingPlan(mean_epochs=0, init_std=0.003), seed=0)
+    run.start(run.phases[1])
     np.testing.assert_allclose(model.network.posterior.std.detach(), 0.003, rtol=1e-6)
 
 
@@ -343,11 +343,11 @@ def test_gradients_of_the_weights_are_clipped():
 
 def test_tolerances_learn_at_their_own_rate():
     model = constrained_model()
-    from equipoise.training.loop import _Run
+    from equipoise.training.loop import TrainingRun
 
     plan = TrainingPlan(mean_epochs=0, learning_rate=1e-3, std_rate=7.0, tolerance_rate=25.0)
-    run = _Run(model, data(), None, plan, seed=0)
-    run._start_elbo_phase()
+    run = TrainingRun(model, data(), None, plan, seed=0)
+    run.start(run.phases[1])
     peaks = {id(p): group["peak"] for group in run.optimizer.param_groups for p in group["params"]}
     assert peaks[id(model.network.posterior.loc)] == 1e-3
     assert peaks[id(model.network.posterior.log_std)] == pytest.approx(7e-3)

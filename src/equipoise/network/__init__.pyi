@@ -1,3 +1,4 @@
+from .imposition import Imposition as Imposition
 from .layers import ACTIVATIONS as ACTIVATIONS, is_compiled as is_compiled, layer_views as layer_views
 from .likelihood import (
     LIKELIHOODS as LIKELIHOODS,
@@ -6,25 +7,29 @@ from .likelihood import (
     joint as joint,
     marginal as marginal,
 )
+from .members import Members as Members, member_seeds as member_seeds, starting_members as starting_members
 from .mlp import (
     LOG_FACTOR_BOUND as LOG_FACTOR_BOUND,
     LOG_VAR_BOUND as LOG_VAR_BOUND,
     BayesianMLP as BayesianMLP,
-    NetworkGaussian as NetworkGaussian,
 )
 from .model import (
     ConstrainedBNN as ConstrainedBNN,
     NegativeElbo as NegativeElbo,
     PosteriorDraws as PosteriorDraws,
-    derived_seed as derived_seed,
     parameters_of as parameters_of,
 )
+from .output import NetworkGaussian as NetworkGaussian
 from .posterior import (
     DRAW_BLOCK as DRAW_BLOCK,
     POSTERIORS as POSTERIORS,
+    ForwardPass as ForwardPass,
     PosteriorFactory as PosteriorFactory,
+    WeightDraws as WeightDraws,
     WeightPosterior as WeightPosterior,
     as_posterior as as_posterior,
+    n_weights as n_weights,
     posterior_name as posterior_name,
 )
+from .seeds import derived_seed as derived_seed
 from .twins import twin_of as twin_of

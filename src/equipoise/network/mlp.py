@@ -3,13 +3,14 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.gaussian import DiagonalGaussian, flat_antithetic_normals
+from equipoise.gaussian import flat_antithetic_normals
 from equipoise.network.layers import (
     ACTIVATIONS,
     CompiledDraws,
@@ -19,23 +20,12 @@ from equipoise.network.layers import (
     layer_views,
     split_units,
 )
-from equipoise.network.posterior import MeanFieldGaussian, PosteriorFactory
+from equipoise.network.output import NetworkGaussian
+from equipoise.network.posterior import ForwardPass, MeanFieldGaussian, PosteriorFactory, WeightDraws
 from equipoise.network.twins import twin_of
 
 LOG_VAR_BOUND = 20.0  # of the logarithm of a variance, either way
 LOG_FACTOR_BOUND = 4.0  # of the logarithm of a sensor factor
-
-
-@dataclass(frozen=True)
-class NetworkGaussian(DiagonalGaussian):
-    """The network's output for rows: `y ~ N(μ, diag(v))`, and the factor of the sensor variances there.
-
-    Args:
-        mean, var: `μ` and `v`, shape `(..., n_y)`.
-        sensor_factor: `κ` (V4), by which learned sensor variances are multiplied; None without a sensor head.
-    """
-
-    sensor_factor: Float[Tensor, "... n_y"] | None = None
 
 
 class BayesianMLP(nn.Module):
@@ -62,13 +52,16 @@ class BayesianMLP(nn.Module):
 
     Attributes:
         sizes: Number of inputs, widths of the hidden layers, and number of units of the last layer.
-        posterior: Posterior of all weights and biases, layer by layer in one flat vector.
+        posterior: Posterior of all weights and biases, layer by layer in one flat vector; of a fitted network perhaps
+            other `WeightDraws`.
 
     Example:
         >>> network = BayesianMLP(3, 2, hidden=(8,), generator=torch.Generator().manual_seed(0))
         >>> network(torch.zeros(5, 3), torch.Generator().manual_seed(1)).mean.shape
         torch.Size([5, 2])
     """
+
+    posterior: Any  # a WeightPosterior in training by the evidence lower bound, WeightDraws in prediction
 
     def __init__(
         self,
@@ -107,7 +100,7 @@ class BayesianMLP(nn.Module):
         if not q.has_layer_moments:
             return self.heads(self._units(x, self._affine(q.draw(1, generator)[0])))
         noise = self._noise(x, generator)
-        if twin_of(q) == "mean-field" and self._has_twin(x):
+        if twin_of(q) == "mean-field" and self._has_twin(q.loc, x):
             return self.heads(CompiledDraws.apply(q.loc, q.log_std, x, noise, self.sizes, self.activation))
         xi = split_units(noise, len(x), self.sizes)
 
@@ -133,13 +126,30 @@ class BayesianMLP(nn.Module):
         shared = x if x.ndim == 3 else x.expand(len(weights), *x.shape)
         return self.heads(self._units(shared, self._affine(weights), masks))
 
+    def at_draws(
+        self, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"], forward: ForwardPass | None = None
+    ) -> NetworkGaussian:
+        """Evaluate the network at draws of its posterior, in the way that belongs to the posterior.
+
+        Args:
+            weights: Draws of the posterior.
+            x: Standardized inputs.
+            forward: Forward pass at given weights; `at` by default.
+        Returns: Gaussians of shape `(n_draws, n, n_y)`.
+        """
+        return self.posterior.evaluate(self, weights, x, forward or self.at)
+
     def at_means(self, x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
         """Evaluate the network at the posterior means of the weights; one Gaussian per row."""
-        return self.heads(self._units_at_means(x))
+        return self.at_vector(self.posterior.loc, x)
+
+    def at_vector(self, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
+        """Evaluate the network at one weight vector; one Gaussian per row."""
+        return self.heads(self._units_at(weights, x))
 
     def mean_at_means(self, x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_y"]:
         """Evaluate only the mean head at the posterior means of the weights."""
-        return self._units_at_means(x)[:, : self.n_outputs]
+        return self._units_at(self.posterior.loc, x)[:, : self.n_outputs]
 
     def features(self, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
         """Evaluate the units of the last hidden layer at one weight vector.
@@ -161,22 +171,37 @@ class BayesianMLP(nn.Module):
         return layer_views(flat, self.sizes)
 
     @torch.no_grad()
-    def set_variance_head(self, var: Float[Tensor, " n_y"]) -> None:
-        """Set the last layer so that the variance is `var` and the sensor factor 1 for every input."""
-        W, bias = self.layers(self.posterior.loc)[-1]
+    def set_variance_head(self, var: Float[Tensor, " n_y"], weights: Float[Tensor, " P"] | None = None) -> None:
+        """Set the last layer so that the variance is `var` and the sensor factor 1 for every input.
+
+        Args:
+            var: The variance of each output.
+            weights: The weight vector to change; the posterior means by default.
+        """
+        W, bias = self.layers(self.posterior.loc if weights is None else weights)[-1]
         log_var = var.log().clamp(-0.9 * LOG_VAR_BOUND, 0.9 * LOG_VAR_BOUND)
         W[:, self.n_outputs :] = 0.0
         bias[self.n_outputs :] = 0.0
         bias[self.n_outputs : 2 * self.n_outputs] = LOG_VAR_BOUND * torch.atanh(log_var / LOG_VAR_BOUND)
 
     @torch.no_grad()
-    def hold_means(self) -> None:
-        """Set the gradients of the posterior means to zero, except those of the variance and sensor heads."""
-        if (grad := self.posterior.loc.grad) is not None:
-            W, bias = self.layers(grad)[-1]
-            kept = W[:, self.n_outputs :].clone(), bias[self.n_outputs :].clone()
-            grad.zero_()
-            W[:, self.n_outputs :], bias[self.n_outputs :] = kept
+    def hold_means(self, grad: Float[Tensor, "... P"]) -> None:
+        """Set a gradient of weights to zero in place, except for the weights of the variance and sensor heads."""
+        W, bias = self.layers(grad)[-1]
+        kept = W[..., self.n_outputs :].clone(), bias[..., self.n_outputs :].clone()
+        grad.zero_()
+        W[..., self.n_outputs :], bias[..., self.n_outputs :] = kept
+
+    def with_posterior(self, posterior: WeightDraws) -> "BayesianMLP":
+        """Return a network of the same shape with other draws of its weights; this one is left as it is."""
+        other = copy(self)
+        other._modules = {"posterior": posterior}
+        return other
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the type and on the device of the weights."""
+        return next(itertools.chain(self.posterior.parameters(), self.posterior.buffers()))
 
     def _units(
         self,
@@ -201,11 +226,10 @@ class BayesianMLP(nn.Module):
                 h = h if masks is None else h * masks[i]
         return h
 
-    def _units_at_means(self, x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_out"]:
-        loc = self.posterior.loc
-        if self._has_twin(x):
-            return CompiledMeans.apply(loc, x, self.sizes, self.activation)
-        return self._units(x, self._affine(loc))
+    def _units_at(self, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_out"]:
+        if self._has_twin(weights, x):
+            return CompiledMeans.apply(weights, x, self.sizes, self.activation)
+        return self._units(x, self._affine(weights))
 
     def _affine(self, weights: Float[Tensor, "... P"]) -> Callable[[int, Tensor], Tensor]:
         """Return the function that computes the pre-activations of a layer for given weights."""
@@ -217,8 +241,8 @@ class BayesianMLP(nn.Module):
 
         return layer
 
-    def _has_twin(self, x: Tensor) -> bool:
-        return is_compiled(self.posterior.loc, self.sizes, self.activation) and can_differentiate(x)
+    def _has_twin(self, weights: Tensor, x: Tensor) -> bool:
+        return is_compiled(weights, self.sizes, self.activation) and can_differentiate(x)
 
     def _noise(self, x: Tensor, generator: torch.Generator | None) -> Float[Tensor, " units"]:
         """Draw a standard normal number for each row and unit, layer by layer, flat."""

@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.data import Rows
 from equipoise.gaussian import ConditionedGaussian, ConditioningLayer, DiagonalGaussian, LogNormalVariance
+from equipoise.network.imposition import Imposition
 from equipoise.network.likelihood import Likelihood, joint
 from equipoise.network.mlp import BayesianMLP, NetworkGaussian
 from equipoise.network.posterior import DRAW_BLOCK
+from equipoise.network.seeds import derived_seed
+
+PARTS = ("network", "conditioning", "likelihood", "sensor", "rounding", "imposition")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class ConstrainedBNN(nn.Module):
         sensor: Sensor variances `ω` in standardized units; where they are learned, the network's sensor head makes
             them depend on the inputs (V4). None for `w = 0`.
         rounding: Largest residual of the standardized balances `B y = t` that is rounding alone, shape `(m,)`.
+        imposition: Another way to impose the balances; None for conditioning (C1–C4), for which closed forms and
+            compiled code may be used.
 
     Example:
         >>> network = BayesianMLP(3, 2, hidden=(8,), generator=torch.Generator().manual_seed(0))
@@ -97,23 +103,42 @@ class ConstrainedBNN(nn.Module):
         likelihood: Likelihood = joint,
         sensor: LogNormalVariance | None = None,
         rounding: Tensor | None = None,
+        imposition: Imposition | None = None,
     ):
         super().__init__()
         self.network = network
         self.conditioning = conditioning
         self.likelihood = likelihood
         self.sensor = sensor
+        self.imposition = imposition
         self.register_buffer("rounding", rounding)
+
+    def variant(self, **parts: Any) -> "ConstrainedBNN":
+        """Return a model of which some parts are others; all other modules are shared, so that they train together.
+
+        Args:
+            parts: Arguments of the class by name.
+        """
+        own = {name: getattr(self, name) for name in PARTS}
+        return ConstrainedBNN(**own | parts)
+
+    @property
+    def n_distinct(self) -> int | None:
+        """Number of different posterior draws where they differ in finitely many weight vectors alone; else None."""
+        layer = self.conditioning
+        others = [] if layer is None else [layer.tolerance, layer.offset]
+        certain = not any(part is not None and bool(part.learned.any()) for part in (*others, self.sensor))
+        return self.network.posterior.n_distinct if certain else None
 
     @property
     def conditions_by_definition(self) -> bool:
-        """Whether `condition` is that of this class, so that closed forms that follow from C1–C4 hold."""
-        return type(self).condition is ConstrainedBNN.condition
+        """Whether the balances act by conditioning or not at all, so that closed forms that follow from C1–C4 hold."""
+        return self.imposition is None or self.conditioning is None
 
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
     ) -> DiagonalGaussian | ConditionedGaussian:
-        """Condition the network's Gaussian on the balances, if there are any, in float64 (C1–C4).
+        """Condition the network's Gaussian on the balances, if there are any, in float64 (C1–C4), or impose them.
 
         Args:
             gaussian: Distribution before conditioning, shape `(..., n_y)`.
@@ -128,7 +153,8 @@ class ConstrainedBNN(nn.Module):
         if self.conditioning is None or target is None or tol_var is None:
             return gaussian
         target = target if offset is None else target + offset
-        return self.conditioning.condition(gaussian, target, tol_var, self.rounding)
+        conditioned = self.conditioning.condition(gaussian, target, tol_var, self.rounding)
+        return conditioned if self.imposition is None else self.imposition.impose(conditioned)
 
     def forward(self, rows: Rows, generator: torch.Generator | None = None) -> DiagonalGaussian | ConditionedGaussian:
         """Compute one conditioned Gaussian per row, each with its own draw of weights, tolerances and offsets.
@@ -179,6 +205,12 @@ class ConstrainedBNN(nn.Module):
             n_rows=n_rows,
         )
 
+    def kl_shared(self) -> Float[Tensor, ""]:
+        """Compute the divergence of tolerances, offsets and sensors from their priors in nats, without the weights."""
+        parts = [] if self.conditioning is None else [self.conditioning.kl()]
+        parts += [] if self.sensor is None else [self.sensor.kl_terms().sum()]
+        return sum(parts, torch.zeros((), dtype=torch.float64))
+
     def draw(self, seed: int, block: int) -> PosteriorDraws:
         """Draw a block of `DRAW_BLOCK` joint posterior draws of weights, tolerances, offsets and sensor variances.
 
@@ -190,9 +222,9 @@ class ConstrainedBNN(nn.Module):
         Returns: The draws, on axis 0.
         """
         generator = torch.Generator().manual_seed(derived_seed(seed, block))
-        posterior, layer, n = self.network.posterior, self.conditioning, DRAW_BLOCK
-        normal = partial(_normal, generator, posterior.loc.device)
-        weights = posterior.draw(n, generator)
+        layer, n = self.conditioning, DRAW_BLOCK
+        weights = self.network.posterior.draw_block(seed, block, generator)
+        normal = partial(_normal, generator, weights.device)
         sensor = None
         if self.sensor is not None:
             sensor = self.sensor.at(self.sensor.loc + self.sensor.std * normal(n, 1, len(self.sensor.loc)))
@@ -223,7 +255,7 @@ class ConstrainedBNN(nn.Module):
 
         Returns: The Gaussians of `at`, and sensor variances `w` of the same shape; 0 without sensors.
         """
-        prior = self.network.at(draws.weights, x)
+        prior = self.network.at_draws(draws.weights, x)
         gaussian = self.condition(prior, target, draws.tol_var, draws.offset)
         return gaussian, 0.0 if draws.sensor_var is None else self.sensor_var(draws.sensor_var, prior)
 
@@ -257,16 +289,6 @@ class ConstrainedBNN(nn.Module):
 def _normal(generator: torch.Generator, device: torch.device, *shape: int, dtype=torch.float64) -> Tensor:
     """Draw standard normal numbers on the CPU, so that every device gets the same ones."""
     return torch.randn(shape, generator=generator, dtype=dtype).to(device)
-
-
-def derived_seed(*key: int) -> int:
-    """Mix several integers into one seed of 63 bits.
-
-    Example:
-        >>> derived_seed(0, 1) != derived_seed(1, 0)
-        True
-    """
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def parameters_of(modules: Sequence[nn.Module | None]) -> list[nn.Parameter]:

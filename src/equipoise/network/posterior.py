@@ -1,7 +1,9 @@
-"""Posteriors of the network's weights: the contract, and the mean-field Gaussian of the paper.
+"""Posteriors of the network's weights: the contracts, and the mean-field Gaussian of the paper.
 
-A posterior is a torch module over one flat vector of weights. `equipoise.testing.check_posterior` says whether one
-keeps to the contract; a class that does can be passed to `ConstrainedBNNRegressor(posterior=...)`.
+There are two contracts, one above the other. `WeightDraws` is all that prediction needs: draws of the flat vector of
+weights by number, and how the network is evaluated at them. `WeightPosterior` is what training by the evidence lower
+bound needs beside: means, spreads, a divergence from the prior. `equipoise.testing.check_posterior` says whether a
+class keeps to the second; one that does can be passed to `ConstrainedBNNRegressor(posterior=...)`.
 """
 
 import itertools
@@ -16,11 +18,82 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.errors import InputError, InputTypeError, check_choice
+from equipoise.network.output import NetworkGaussian
 
 DRAW_BLOCK = 32  # draws that share one seeded stream: draw d depends neither on their number nor on chunks of rows
 
 
-class WeightPosterior(nn.Module, ABC):
+ForwardPass = Callable[[Tensor, Tensor], NetworkGaussian]
+"""From weight draws `(n_draws, P)` and inputs `(n, n_x)` to Gaussians `(n_draws, n, n_y)`, as `BayesianMLP.at`."""
+
+
+class WeightDraws(nn.Module, ABC):
+    """Draws of a network's weights by number, and the network's Gaussians at them: what a prediction averages over.
+
+    Its parameters and buffers are the numbers that a model file keeps.
+
+    Args:
+        prior_std: Standard deviation of the prior of each weight.
+
+    Attributes:
+        name: Name in messages and model files.
+        has_layer_moments: Whether rows can have weight draws of their own in training (V2).
+    """
+
+    name: ClassVar[str]
+    has_layer_moments: ClassVar[bool] = False
+
+    def __init__(self, prior_std: float = 1.0):
+        super().__init__()
+        self.prior_std = prior_std
+
+    @abstractmethod
+    def draw_block(self, seed: int, block: int, generator: torch.Generator) -> Float[Tensor, "n_draws P"]:
+        """Draw weight vectors number `DRAW_BLOCK · block … DRAW_BLOCK · (block + 1) − 1`.
+
+        Args:
+            seed: Seed of all blocks; the same (seed, block) always gives the same draws.
+            block: Number of the block.
+            generator: Randomness on the processor, already seeded from both; tolerances and sensors are drawn from it
+                afterwards.
+        """
+
+    def evaluate(
+        self, network: nn.Module, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"], forward: ForwardPass
+    ) -> NetworkGaussian:
+        """Evaluate the network at draws: by its forward pass, unless a class does it in another way.
+
+        Args:
+            network: The `BayesianMLP`, for other ways: a linearised posterior's mean is `μ(x; loc) + J(x) (θ − loc)`.
+            weights: Draws from `draw_block`.
+            x: Standardized inputs.
+            forward: The network's forward pass, `network.at` or its compiled twin.
+        Returns: Gaussians of shape `(n_draws, n, n_y)`.
+        """
+        return forward(weights, x)
+
+    @property
+    def n_distinct(self) -> int | None:
+        """Number of different draws if it is finite and they come in turn; None otherwise."""
+        return None
+
+    def settings(self) -> dict[str, Any]:
+        """Return further arguments with which the class makes such an object again, as JSON can hold them."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def blank(cls, sizes: Sequence[int], prior_std: float, **settings: Any) -> "WeightDraws":
+        """Make an object of the same shape, whose numbers those of a model file will replace.
+
+        Args:
+            sizes: Widths of inputs, hidden layers and last layer.
+            prior_std: Standard deviation of the prior.
+            settings: Those of `settings()`.
+        """
+
+
+class WeightPosterior(WeightDraws):
     """An approximate posterior `q(θ)` of all weights and biases, beside the prior `p(θ) = N(0, prior_std² I)`.
 
     Args:
@@ -36,13 +109,11 @@ class WeightPosterior(nn.Module, ABC):
         loc: The means, a parameter. The first phase of training moves them alone.
     """
 
-    name: ClassVar[str]
-    has_layer_moments: ClassVar[bool] = False
     loc: nn.Parameter
 
     def __init__(self, loc: Float[Tensor, " P"], sizes: Sequence[int], prior_std: float = 1.0, init_std: float = 1e-2):
-        super().__init__()
-        self.sizes, self.prior_std = tuple(sizes), prior_std
+        super().__init__(prior_std)
+        self.sizes = tuple(sizes)
         self.loc = nn.Parameter(loc.clone())
 
     @abstractmethod
@@ -62,6 +133,10 @@ class WeightPosterior(nn.Module, ABC):
     def set_std(self, std: float) -> None:
         """Set the standard deviation of every weight, leaving the means as they are."""
 
+    def draw_block(self, seed: int, block: int, generator: torch.Generator) -> Float[Tensor, "n_draws P"]:
+        """Draw a block of weight vectors from `generator`; arguments are those of `WeightDraws.draw_block`."""
+        return self.draw(DRAW_BLOCK, generator)
+
     def spreads(self) -> list[nn.Parameter]:
         """Return the parameters that determine the spread of the weights: all but `loc`."""
         return [parameter for name, parameter in self.named_parameters() if name != "loc"]
@@ -77,9 +152,10 @@ class WeightPosterior(nn.Module, ABC):
         """
         raise TypeError(f"The posterior {self.name!r} has no layer moments.")
 
-    def settings(self) -> dict[str, Any]:
-        """Return further arguments with which the class makes such a posterior again, as JSON can hold them."""
-        return {}
+    @classmethod
+    def blank(cls, sizes: Sequence[int], prior_std: float, **settings: Any) -> "WeightPosterior":
+        """Make a posterior with means 0; arguments are those of `WeightDraws.blank`."""
+        return cls(torch.zeros(n_weights(sizes)), sizes, prior_std, **settings)
 
 
 PosteriorFactory = Callable[..., WeightPosterior]
@@ -149,6 +225,15 @@ class MeanFieldGaussian(WeightPosterior):
         mean = torch.addmm(self.loc[bias:end], h, self.loc[first:bias].view(fan_in, fan_out))
         W_var, bias_var = var[: bias - first].view(fan_in, fan_out), var[bias - first :]
         return mean, torch.addmm(bias_var, h.square(), W_var)
+
+
+def n_weights(sizes: Sequence[int]) -> int:
+    """Return the number of weights and biases of a network.
+
+    Args:
+        sizes: Widths of inputs, hidden layers and last layer.
+    """
+    return sum((a + 1) * b for a, b in itertools.pairwise(sizes))
 
 
 POSTERIORS: dict[str, PosteriorFactory] = {"mean-field": MeanFieldGaussian}

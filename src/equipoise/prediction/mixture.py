@@ -214,7 +214,7 @@ class Mixture:
         Args:
             rows: The rows.
         """
-        X, dtype = self.X[rows], self.model.network.posterior.loc.dtype
+        X, dtype = self.X[rows], self.model.network.like.dtype
         x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self.device)
         if self.standardizer.constraint is None:
             return x, None
@@ -237,7 +237,7 @@ class Mixture:
     @property
     def device(self) -> torch.device:
         """Device on which the model computes."""
-        return self.model.network.posterior.loc.device
+        return self.model.network.like.device
 
 
 def _with_noise(block: BlockBuffer, sensor_var: Tensor | float) -> BlockBuffer:

@@ -84,7 +84,7 @@ class DisjointTerms:
             model: The model in standardized units.
             sensors: Whether the noise of learned sensors is needed, too.
         """
-        layer, weights = model.conditioning, model.network.posterior.loc
+        layer, weights = model.conditioning, model.network.like
         if not model.conditions_by_definition or (layer is not None and layer.coupled):
             return None
         dtype = torch.float32 if weights.device.type == "mps" else torch.float64  # Apple's GPU has no float64

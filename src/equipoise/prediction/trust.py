@@ -161,7 +161,7 @@ def _spaced(rows: AnyRows, budget: int) -> Tensor:
 
 def _few_draws(model: ConstrainedBNN, rows: Rows, seed: int) -> NetworkGaussian:
     """Evaluate the network at a few weight draws for all rows, before conditioning."""
-    return model.network.at(model.draw(seed, 0).weights[:EVIDENCE_DRAWS], rows.x)
+    return model.network.at_draws(model.draw(seed, 0).weights[:EVIDENCE_DRAWS], rows.x)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, PosteriorDraws, is_compiled
+from equipoise.network import LOG_FACTOR_BOUND, LOG_VAR_BOUND, BayesianMLP, NetworkGaussian, PosteriorDraws, is_compiled
 
 Heads = tuple[Tensor, ...]
 """Mean, variance and, if it is wanted, sensor factor, each `(n_draws, n, n_y)`; buffers, not values."""
@@ -75,31 +75,35 @@ class NetworkEvaluator:
         Returns:
             Buffers that the next call with as many draws and rows overwrites: what is to be kept must be copied.
         """
-        shape = len(draws), x.shape[0]
-        if is_compiled(x, self._network.sizes, self._network.activation):
-            return self._compiled(draws, x, shape)
-        gaussian = self._network.at(draws.draws.weights, x)
+        gaussian = self._network.at_draws(draws.draws.weights, x, self._forward)
         heads = gaussian.mean, gaussian.var, gaussian.sensor_factor
         return tuple(head for head in heads[: self._n_heads] if head is not None)
 
-    def _compiled(self, draws: ArrangedDraws, x: Tensor, shape: tuple[int, int]) -> Heads:
+    def _forward(self, weights: Float[Tensor, "n_draws P"], x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
+        """Evaluate the network's forward pass: compiled where there is compiled code for it."""
+        network = self._network
+        if is_compiled(x, network.sizes, network.activation):
+            return NetworkGaussian(*self._compiled(weights, x))
+        return network.at(weights, x)
+
+    def _compiled(self, weights: Tensor, x: Tensor) -> Heads:
         """Evaluate the network by one compiled loop over draws, shared by as many threads as torch has."""
         from equipoise.fast import layers as loops
 
-        network = self._network
+        network, shape = self._network, (weights.shape[0], x.shape[0])
         if shape not in self._head_buffers:
             self._head_buffers[shape] = x.new_empty(self._n_heads, *shape, network.n_outputs)
-        heads, threads = self._head_buffers[shape], max(1, min(torch.get_num_threads(), len(draws)))
-        inputs, weights, buffer = x.contiguous().numpy(), draws.draws.weights.contiguous().numpy(), heads.numpy()
+        heads, threads = self._head_buffers[shape], max(1, min(torch.get_num_threads(), shape[0]))
+        inputs, drawn, buffer = x.contiguous().numpy(), weights.contiguous().numpy(), heads.numpy()
         settings = np.array(network.sizes), loops.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
 
         def evaluate(share: tuple[int, int]) -> None:
-            loops.evaluate(*settings, weights, *share, inputs, buffer)
+            loops.evaluate(*settings, drawn, *share, inputs, buffer)
 
         if threads == 1:
-            evaluate((0, len(draws)))
+            evaluate((0, shape[0]))
         else:
-            bounds = [len(draws) * i // threads for i in range(threads + 1)]
+            bounds = [shape[0] * i // threads for i in range(threads + 1)]
             list(self._threads.map(evaluate, itertools.pairwise(bounds)))
         return tuple(heads)
 

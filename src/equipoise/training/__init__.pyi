@@ -1,7 +1,17 @@
 from .checkpoint import TrainingError as TrainingError
 from .distributed import LostProcessError as LostProcessError, current as current, joined as joined
-from .loop import History as History, shuffled as shuffled, train as train
+from .errors_of_means import mean_rmse as mean_rmse, mean_squares as mean_squares
+from .learners import Learner as Learner
+from .loop import History as History, TrainingRun as TrainingRun, shuffled as shuffled, train as train
 from .optimizer import Adam as Adam
-from .plan import PHASES as PHASES, TrainingPlan as TrainingPlan, cosine as cosine, one_cycle as one_cycle
+from .phases import (
+    PHASES as PHASES,
+    BoundPhase as BoundPhase,
+    MeansPhase as MeansPhase,
+    NoisePhase as NoisePhase,
+    Phase as Phase,
+)
+from .plan import TrainingPlan as TrainingPlan, cosine as cosine, one_cycle as one_cycle
+from .recipe import Callback as Callback, Fit as Fit, Recipe as Recipe
 from .starting_variances import split_residuals as split_residuals
 from .task_pool import FleetError as FleetError, Progress as Progress, Task as Task, run_many as run_many

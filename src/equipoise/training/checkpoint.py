@@ -23,8 +23,8 @@ class Checkpoint:
 
     Args:
         path: The file; None for no checkpoints.
-        fingerprint: Identifies the run: a digest of rows, plan, seed and model, which `_Run.fingerprint` in `loop.py`
-            makes. A file of another run is refused, not overwritten.
+        fingerprint: Identifies the run: a digest of rows, plan, seed and model, which `TrainingRun.fingerprint` in
+            `loop.py` makes. A file of another run is refused, not overwritten.
         seconds: Least time between two writes by `save_if_due`; the first comes after `FIRST_SECONDS` at the latest.
     Raises:
         TrainingError: If the file's folder does not exist.

@@ -6,8 +6,6 @@ from numbers import Integral
 
 from equipoise.errors import InputError
 
-PHASES = ("means", "elbo", "noise")
-
 
 @dataclass(frozen=True)
 class TrainingPlan:
@@ -88,7 +86,7 @@ class TrainingPlan:
         return max(32, min(512, 2 ** math.ceil(math.log2(max(n_rows, 2) / 25))))
 
     def epochs_of(self, phase: str) -> int:
-        """Return the number of epochs of one of the `PHASES`; the second has all that the others leave."""
+        """Return the number of epochs of a phase: "means", "noise", or "elbo" with all that the others leave."""
         epochs = {
             "means": min(self.mean_epochs, self.max_epochs // 2),
             "noise": min(self.noise_epochs, self.max_epochs // 10),

@@ -18,7 +18,9 @@ SENSOR_LOG_STD = -2.0  # learned sensors start narrower than their prior, whose 
 
 
 @torch.no_grad()
-def split_residuals(model: ConstrainedBNN, rows: AnyRows, validation: Rows | None = None) -> None:
+def split_residuals(
+    model: ConstrainedBNN, rows: AnyRows, validation: Rows | None = None, weights: Float[Tensor, " P"] | None = None
+) -> None:
     """Set variance head, learned sensors and learned tolerances of a model from the residuals of its means.
 
     With residual variances `s²` of the outputs and `z` of the balances in the data::
@@ -32,13 +34,15 @@ def split_residuals(model: ConstrainedBNN, rows: AnyRows, validation: Rows | Non
         model: The model, whose means are fitted; changed in place.
         rows: Training rows, read piece by piece.
         validation: Held-out rows; the larger of both residual variances counts. None without any.
+        weights: The weight vector whose variance head is set; the posterior means by default.
     """
+    vector: Tensor = model.network.posterior.loc if weights is None else weights
     tables = [rows] if validation is None or len(validation) == 0 else [rows, validation]
-    var = torch.stack([_var_of_means(model, table) for table in tables]).amax(0)
+    var = torch.stack([_var_of_means(model, table, vector) for table in tables]).amax(0)
     var = var.clamp_min(1e-8)
     if model.conditioning is not None:
         var = var - _start_balances(model, rows, var)
-    model.network.set_variance_head(var.to(model.network.posterior.loc.dtype))
+    model.network.set_variance_head(var.to(vector.dtype), vector)
 
 
 def _start_balances(model: ConstrainedBNN, rows: AnyRows, var: Float[Tensor, " n_y"]) -> Float[Tensor, " n_y"]:
@@ -77,9 +81,9 @@ def _residuals(B: Float[Tensor, "m n_y"], rows: Rows) -> Array:
     return torch.where(incomplete, torch.nan, z).double().cpu().numpy()
 
 
-def _var_of_means(model: ConstrainedBNN, rows: AnyRows) -> Tensor:
-    """Compute `output_residual_var` of the network at its means."""
-    sums = [_squares(model.network.at_means(part.x).mean, part.y) for part in rows.pieces()]
+def _var_of_means(model: ConstrainedBNN, rows: AnyRows, weights: Float[Tensor, " P"]) -> Tensor:
+    """Compute `output_residual_var` of the network at a weight vector."""
+    sums = [_squares(model.network.at_vector(weights, part.x).mean, part.y) for part in rows.pieces()]
     squares, counts = (torch.stack(each).sum(0) for each in zip(*sums, strict=True))
     return squares / counts.clamp_min(1)
 

@@ -17,7 +17,7 @@ from equipoise.app.commands import fit, main
 from equipoise.app.job import Job
 from equipoise.artifact import model_file as artifact
 from equipoise.training.checkpoint import Checkpoint
-from equipoise.training.loop import _Run
+from equipoise.training.loop import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("long_training")
 
@@ -160,14 +160,14 @@ def fit_in_group(folder, *options, kill=None):
     Every epoch keeps a checkpoint.
     """
     os.chdir(folder)
-    epoch, victim = _Run._epoch, kill == int(os.environ["RANK"])
+    epoch, victim = TrainingRun._epoch, kill == int(os.environ["RANK"])
 
-    def counted(run, start, total):
-        if victim and len(run.progress.history.epochs) == 6:
+    def counted(run, phase):
+        if victim and len(run.history.epochs) == 6:
             os.kill(os.getpid(), signal.SIGKILL)
-        return epoch(run, start, total)
+        return epoch(run, phase)
 
-    _Run._epoch = counted
+    TrainingRun._epoch = counted
     Checkpoint.save_if_due = lambda self, state: self.save(state())
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = main(["fit", "cell.toml", *options])

@@ -12,7 +12,7 @@ from equipoise.app.commands.fit_files import EpochLog
 from equipoise.artifact import model_file as artifact
 from equipoise.data.atomic_writing import WriteError
 from equipoise.training.checkpoint import Checkpoint, TrainingError
-from equipoise.training.loop import _Run
+from equipoise.training.loop import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("long_training")
 
@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_when_the_model_is_written_costs_no_training(folder,
     assert "No space left on device" in capsys.readouterr().err
     assert not (folder / "cell.safetensors").exists()
     epochs = []
-    monkeypatch.setattr(_Run, "_epoch", lambda *_: epochs.append(1))
+    monkeypatch.setattr(TrainingRun, "_epoch", lambda *_: epochs.append(1))
     assert main(["fit", "cell.toml", "--resume"]) == 0
     assert epochs == []  # none was left to be run
     assert (folder / "cell.safetensors").read_bytes() == (whole / "cell.safetensors").read_bytes()

@@ -27,7 +27,7 @@ def linear():
 def test_the_mean_head_has_the_exact_posterior_covariance():
     network, phi, y = linear()
     rows = Rows(torch.as_tensor(phi[:, :2], dtype=torch.float32), torch.as_tensor(y), None)
-    laplace = LastLayerLaplace(network, network.posterior.loc.detach(), rows)
+    laplace = LastLayerLaplace.fit(network, network.posterior.loc.detach(), rows)
     exact = np.linalg.inv(phi.T @ phi / NOISE_VAR + laplace.precision * np.eye(3))
     np.testing.assert_allclose(laplace.covariance()[0], exact, rtol=1e-5)
 
@@ -35,7 +35,7 @@ def test_the_mean_head_has_the_exact_posterior_covariance():
 def test_the_log_variance_head_has_the_fisher_information_of_a_log_variance():
     network, phi, y = linear()
     rows = Rows(torch.as_tensor(phi[:, :2], dtype=torch.float32), torch.as_tensor(y), None)
-    laplace = LastLayerLaplace(network, network.posterior.loc.detach(), rows)
+    laplace = LastLayerLaplace.fit(network, network.posterior.loc.detach(), rows)
     slope = 1 - (np.log(NOISE_VAR) / 20) ** 2
     exact = np.linalg.inv(0.5 * slope**2 * phi.T @ phi + laplace.precision * np.eye(3))
     np.testing.assert_allclose(laplace.covariance()[1], exact, rtol=1e-5)
@@ -67,15 +67,15 @@ def test_the_prior_precision_maximises_the_exact_evidence_of_a_linear_model():
 def test_draws_have_the_stated_moments_and_leave_other_layers_alone():
     network = BayesianMLP(2, 1, (3,), generator=torch.Generator().manual_seed(0))
     x, y = torch.randn(30, 2, generator=torch.Generator().manual_seed(1)), torch.zeros(30, 1).double()
-    laplace = LastLayerLaplace(network, network.posterior.loc.detach(), Rows(x, y, None))
-    drawn = torch.cat([laplace.draw(5, block) for block in range(400)]).double()
+    laplace = LastLayerLaplace.fit(network, network.posterior.loc.detach(), Rows(x, y, None))
+    drawn = torch.cat([laplace.draw_block(5, block) for block in range(400)]).double()
     (W0, b0), (W, bias) = network.layers(drawn)
     assert float(W0.std(0).max()) == float(b0.std(0).max()) == 0.0
     units = torch.cat([W[..., 0], bias[..., :1]], -1)
     stated = laplace.covariance()[0]
     error = (torch.cov(units.T) - stated) / torch.outer(stated.diag(), stated.diag()).sqrt()
     assert float(error.abs().max()) < 5 * np.sqrt(2 / len(units))
-    assert torch.equal(laplace.draw(5, 3), laplace.draw(5, 3))
+    assert torch.equal(laplace.draw_block(5, 3), laplace.draw_block(5, 3))
 
 
 def test_features_are_the_last_hidden_layer_and_a_one():

@@ -9,10 +9,9 @@ from equipoise.balances.linear import LinearConstraint
 from equipoise.data.rows import Rows
 from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.network.likelihood import joint
+from equipoise.network.members import Members
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
-from equipoise.rivals.methods.imposed_network import ImposedBNN
-from equipoise.rivals.methods.members import Members
 from equipoise.rivals.methods.posthoc import set_scalar_tolerance
 
 
@@ -30,8 +29,8 @@ def test_the_tolerance_is_the_most_likely_one(std):
     y = np.hstack([across + along, across - along]) / np.sqrt(2)
     network = BayesianMLP(1, 2, ())
     layer = ConditioningLayer(LinearConstraint(np.ones((1, 2)) / np.sqrt(2)), 0.0)
-    model = ImposedBNN(ConstrainedBNN(network, layer, joint))
-    model.source = Members(torch.zeros(1, network.posterior.loc.numel()))  # says N(0, 1) of everything
+    members = Members(torch.zeros(1, network.posterior.loc.numel()))  # whose outputs are N(0, 1)
+    model = ConstrainedBNN(network.with_posterior(members), layer, joint)
     rows = Rows(torch.zeros(2000, 1), torch.as_tensor(y), torch.zeros(2000, 1).double())
     found = set_scalar_tolerance(model, rows, seed=0)
     grid = np.exp(np.linspace(np.log(std**2) - 1, np.log(std**2) + 1.5, 501))

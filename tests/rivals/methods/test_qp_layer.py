@@ -11,12 +11,11 @@ from equipoise.data.rows import Rows
 from equipoise.gaussian.conditioning import ConditioningLayer, condition
 from equipoise.gaussian.distributions import DiagonalGaussian
 from equipoise.network.likelihood import marginal
+from equipoise.network.members import Members, starting_members
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.rivals.methods import qp_layer
 from equipoise.rivals.methods.gains import GainGaussian, orthogonal_gain
-from equipoise.rivals.methods.imposed_network import ImposedBNN
-from equipoise.rivals.methods.members import starting_weights
 from equipoise.rivals.methods.qp_layer import SolvedGaussian, fine_tune, quadratic_layer
 from equipoise.training.plan import TrainingPlan
 
@@ -79,15 +78,17 @@ def test_fine_tuning_ends_where_the_closed_form_would_and_costs_more(monkeypatch
     rows = Rows(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y), torch.zeros(12, 1).double())
     network = BayesianMLP(1, 3, (4,), generator=torch.Generator().manual_seed(0))
     layer = ConditioningLayer(LinearConstraint([[1.0, 1.0, -1.0]]), 0.0)
-    model, start = ImposedBNN(ConstrainedBNN(network, layer, marginal)), starting_weights(network, [1])
-    tuned, seconds = fine_tune(model, start, rows, TrainingPlan(), [1])
+    start = starting_members(network, [1])
+    model = ConstrainedBNN(network.with_posterior(Members(start)), layer, marginal)
+    tuned, seconds = fine_tune(model, rows, TrainingPlan(), 1)
     assert seconds == {"closed form": 0.0, "qp": 1.0}  # a step solves once, for all of its rows
-    left = model.condition(network.at_means(rows.x), rows.target, torch.zeros(1).double())
-    assert not isinstance(left, SolvedGaussian)
+    assert tuned.imposition is None
+    assert torch.equal(model.network.posterior.weights, start)
     monkeypatch.setattr(SolvedGaussian, "mean", GainGaussian.mean)
-    by_formula, _ = fine_tune(model, start, rows, TrainingPlan(), [1])
-    np.testing.assert_allclose(tuned, by_formula, atol=1e-6)
-    assert float((tuned - start).abs().max()) > 1e-4
+    by_formula, _ = fine_tune(model, rows, TrainingPlan(), 1)
+    weights, others = (each.network.posterior.weights.detach() for each in (tuned, by_formula))
+    np.testing.assert_allclose(weights, others, atol=1e-6)
+    assert float((weights - start).abs().max()) > 1e-4
 
 
 def test_a_missing_package_is_named_with_what_to_do(monkeypatch):

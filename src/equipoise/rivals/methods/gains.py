@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.gaussian import ConditionedGaussian
+from equipoise.network import Imposition
 
 GainRule = Callable[[Float[Tensor, "m n_y"]], Float[Tensor, "n_y m"]]
 
@@ -130,6 +131,26 @@ class GainGaussian(ConditionedGaussian):
         if rounding is None:
             rounding = 1e-9 * (self.operator.magnitude(y.nan_to_num(0.0)) + self.target.abs())
         return torch.where((residual <= rounding).all(-1), density, -torch.inf)
+
+
+class Projection(Imposition):
+    """Orthogonal projection of every draw onto the balances, in standardized units."""
+
+    name = "projection"
+
+    def impose(self, conditioned: ConditionedGaussian) -> GainGaussian:
+        """Replace the gain of conditioning by that of orthogonal projection."""
+        return GainGaussian.of(conditioned, orthogonal_gain)
+
+
+class Completion(Imposition):
+    """Completion of every draw: as many outputs as there are balances follow from the others."""
+
+    name = "completion"
+
+    def impose(self, conditioned: ConditionedGaussian) -> GainGaussian:
+        """Replace the gain of conditioning by that of completion."""
+        return GainGaussian.of(conditioned, completing_gain)
 
 
 def _complement(G: Tensor, B: Tensor) -> Tensor:

@@ -11,68 +11,114 @@ largest marginal likelihood.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from scipy.optimize import minimize_scalar
-from torch import Tensor, nn
+from torch import Tensor
 
 from equipoise.data import Rows
-from equipoise.network import DRAW_BLOCK, LOG_VAR_BOUND, BayesianMLP, derived_seed
+from equipoise.network import (
+    DRAW_BLOCK,
+    LOG_VAR_BOUND,
+    BayesianMLP,
+    WeightDraws,
+    derived_seed,
+    layer_views,
+    n_weights,
+)
 
 LOG_PRECISIONS = (-14.0, 14.0)  # bounds of log δ
 
 
-class LastLayerLaplace(nn.Module):
-    """A source of weight vectors whose last layer has the distribution `N(w*, Λ⁻¹)` and whose other layers are fixed.
+class LastLayerLaplace(WeightDraws):
+    """Weight vectors whose last layer has the distribution `N(w*, Λ⁻¹)` and whose other layers are fixed.
 
     Args:
-        network: Gives sizes and activation; it must have mean and log-variance heads only.
         weights: Trained weights, shape `(P,)`.
-        rows: Rows that they were trained on.
+        root: A root of `Λ⁻¹` for each unit of the last layer, shape `(n_units, h, h)`.
+        sizes: Widths of inputs, hidden layers and last layer.
+        precision: Precision `δ` of the prior of the last layer.
+        prior_std: Standard deviation of the prior in training.
     """
 
+    name = "last-layer Laplace"
     weights: Tensor
     root: Tensor
 
-    def __init__(self, network: BayesianMLP, weights: Float[Tensor, " P"], rows: Rows):
-        super().__init__()
-        self._network = [network]  # not a part of this module
+    def __init__(
+        self,
+        weights: Float[Tensor, " P"],
+        root: Float[Tensor, "n_units h h"],
+        sizes: Sequence[int],
+        precision: float,
+        prior_std: float = 1.0,
+    ):
+        super().__init__(prior_std)
+        self.sizes, self.precision = tuple(sizes), precision
         self.register_buffer("weights", weights.detach().clone())
-        curvature = self._curvature(rows)
-        eigenvalues, vectors = torch.linalg.eigh(curvature)
-        self.precision = prior_precision(eigenvalues.clamp_min(0.0), self._units().double())
-        self.register_buffer("root", vectors / (eigenvalues.clamp_min(0.0) + self.precision).sqrt().unsqueeze(-2))
+        self.register_buffer("root", root)
+
+    @classmethod
+    @torch.no_grad()
+    def fit(
+        cls, network: BayesianMLP, weights: Float[Tensor, " P"], rows: Rows, prior_std: float = 1.0
+    ) -> "LastLayerLaplace":
+        """Compute the curvature at trained weights, and the most likely precision of the prior.
+
+        Args:
+            network: Gives sizes and activation; it must have mean and log-variance heads only.
+            weights: Trained weights.
+            rows: Rows that they were trained on.
+            prior_std: Standard deviation of the prior in training.
+        """
+        eigenvalues, vectors = torch.linalg.eigh(_curvature(network, weights, rows))
+        eigenvalues = eigenvalues.clamp_min(0.0)
+        precision = prior_precision(eigenvalues, _last_units(network.sizes, weights).double())
+        root = vectors / (eigenvalues + precision).sqrt().unsqueeze(-2)
+        return cls(weights, root, network.sizes, precision, prior_std)
 
     def covariance(self) -> Float[Tensor, "n_units h h"]:
         """Compute `Λ⁻¹`, the covariance of the weights of each unit, its bias last."""
         return self.root @ self.root.mT
 
-    def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """Draw the last layer; the other layers are those of the trained weights."""
-        generator = torch.Generator().manual_seed(derived_seed(seed, block, 4))
-        noise = torch.randn(DRAW_BLOCK, *self.root.shape[:2], generator=generator, dtype=torch.float64)
+    def draw_block(self, seed: int, block: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws P"]:
+        """Draw the last layer from (seed, block) alone; the other layers are those of the trained weights."""
+        own = torch.Generator().manual_seed(derived_seed(seed, block, 4))
+        noise = torch.randn(DRAW_BLOCK, *self.root.shape[:2], generator=own, dtype=torch.float64)
         deviations = torch.einsum("uij,duj->dui", self.root, noise.to(self.root.device))
         draws = self.weights.repeat(DRAW_BLOCK, 1)
-        W, bias = self._network[0].layers(draws)[-1]
+        W, bias = layer_views(draws, self.sizes)[-1]
         W += deviations[..., :-1].mT.to(W)
         bias += deviations[..., -1].to(bias)
         return draws
 
-    def _units(self) -> Float[Tensor, "n_units h"]:
-        """Gather the weights of each unit of the last layer, its bias last."""
-        W, bias = self._network[0].layers(self.weights)[-1]
-        return torch.cat([W.mT, bias.unsqueeze(-1)], -1)
+    def settings(self) -> dict[str, Any]:
+        """Return the precision of the prior."""
+        return {"precision": self.precision}
 
-    @torch.no_grad()
-    def _curvature(self, rows: Rows) -> Float[Tensor, "n_units h h"]:
-        (network,) = self._network
-        phi = features(network, self.weights, rows.x).double()
-        mean_and_raw = phi @ self._units().double().mT
-        raw = mean_and_raw[:, network.n_outputs :]
-        log_var = LOG_VAR_BOUND * torch.tanh(raw / LOG_VAR_BOUND)
-        slope = 1.0 - (log_var / LOG_VAR_BOUND).square()
-        return gauss_newton(phi, log_var.exp(), slope, ~rows.y.isnan())
+    @classmethod
+    def blank(cls, sizes: Sequence[int], prior_std: float, **settings: Any) -> "LastLayerLaplace":
+        """Make one whose weights and covariances are all 0; arguments are those of `WeightDraws.blank`."""
+        h, n_units = sizes[-2] + 1, sizes[-1]
+        root = torch.zeros(n_units, h, h, dtype=torch.float64)
+        return cls(torch.zeros(n_weights(sizes)), root, sizes, settings["precision"], prior_std)
+
+
+def _last_units(sizes: Sequence[int], weights: Float[Tensor, " P"]) -> Float[Tensor, "n_units h"]:
+    """Gather the weights of each unit of the last layer, its bias last."""
+    W, bias = layer_views(weights, sizes)[-1]
+    return torch.cat([W.mT, bias.unsqueeze(-1)], -1)
+
+
+def _curvature(network: BayesianMLP, weights: Float[Tensor, " P"], rows: Rows) -> Float[Tensor, "n_units h h"]:
+    phi = features(network, weights, rows.x).double()
+    raw = (phi @ _last_units(network.sizes, weights).double().mT)[:, network.n_outputs :]
+    log_var = LOG_VAR_BOUND * torch.tanh(raw / LOG_VAR_BOUND)
+    slope = 1.0 - (log_var / LOG_VAR_BOUND).square()
+    return gauss_newton(phi, log_var.exp(), slope, ~rows.y.isnan())
 
 
 def features(network: BayesianMLP, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.network import Likelihood, marginal
+from equipoise.network import Imposition, Likelihood, marginal
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,16 @@ class ResidualGaussian(DiagonalGaussian):
     def before(cls, conditioned: ConditionedGaussian) -> "ResidualGaussian":
         """Return the Gaussian as it was before conditioning, with its residual."""
         return cls(conditioned.prior.mean, conditioned.prior.var, conditioned.innovation)
+
+
+class KeepResidual(Imposition):
+    """Leave the network's Gaussian as it is, with its residual, for `Penalised`."""
+
+    name = "penalty"
+
+    def impose(self, conditioned: ConditionedGaussian) -> ResidualGaussian:
+        """Return the Gaussian as it was before conditioning, with its residual."""
+        return ResidualGaussian.before(conditioned)
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,20 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.data import Rows
+from equipoise.data import AnyRows, Rows
 from equipoise.errors import MissingPackageError
-from equipoise.gaussian import ConditionedGaussian
-from equipoise.rivals.methods.gains import GainGaussian, orthogonal_gain
-from equipoise.rivals.methods.imposed_network import ImposedBNN
-from equipoise.rivals.methods.member_training import MemberTraining
-from equipoise.training import TrainingPlan
+from equipoise.gaussian import BatchGenerator, ConditionedGaussian
+from equipoise.network import ConstrainedBNN, Imposition
+from equipoise.rivals.methods.gains import GainGaussian, Projection, orthogonal_gain
+from equipoise.training import BoundPhase, TrainingPlan, TrainingRun
 
 EPOCHS, ROWS = 5, 1000  # of fine-tuning: more would take too long with one solution per row and step
 RATE = 0.1  # relative to the plan's learning rate
@@ -92,46 +92,75 @@ class SolvedGaussian(GainGaussian):
         return self._to_outputs(self.solve(self.prior.mean, self.target))  # type: ignore[misc]
 
 
+class SolvedProjection(Imposition):
+    """Orthogonal projection by a QP solver.
+
+    Args:
+        solve: The function that `quadratic_layer` returns.
+    """
+
+    name = "qp"
+
+    def __init__(self, solve: Solve):
+        self.solve = solve
+
+    def impose(self, conditioned: ConditionedGaussian) -> SolvedGaussian:
+        """Replace the mean of a conditioned Gaussian by the solver's projection, and its gain by that of projection."""
+        return SolvedGaussian.by(self.solve, conditioned)
+
+
+class FineTuning(BoundPhase):
+    """A few epochs on the likelihood, which move the weights alone."""
+
+    @property
+    def n_epochs(self) -> int:
+        """A few."""
+        return EPOCHS
+
+    def start(self, rows: AnyRows, validation: Rows | None) -> None:
+        """Start from the weights as they are."""
+
+    def groups(self) -> list[dict]:
+        """Return the weights."""
+        return [{"params": self.learner.means(), "peak": self.plan.learning_rate}]
+
+
 def fine_tune(
-    model: ImposedBNN,
-    weights: Float[Tensor, "M P"],
-    rows: Rows,
-    plan: TrainingPlan,
-    seeds: list[int],
-    dropout: float = 0.0,
-) -> tuple[Float[Tensor, "M P"], dict[str, float]]:
+    model: ConstrainedBNN, rows: Rows, plan: TrainingPlan, seed: int
+) -> tuple[ConstrainedBNN, dict[str, float]]:
     """Continue the training of members with the QP layer for a few epochs, and time its steps.
 
     Args:
-        model: Has a conditioning of tolerance 0; afterwards it has the closed form, which predicts the same.
-        weights: Weights of each member, trained without balances.
+        model: Has members that were trained without balances, and a conditioning of tolerance 0; it stays as it is.
         rows: Training rows, of which the first `ROWS` are used.
         plan: The plan of the training before; its learning rate is lowered.
-        seeds: Seed of each member's shuffling.
-        dropout: Probability that a hidden unit is left out in a step.
-    Returns: The weights, and seconds per step by "closed form" and by "qp".
+        seed: Seed of the members' shuffling.
+    Returns: The model with its members as they are now, and seconds per step by "closed form" and by "qp".
     """
     gentle_plan = replace(plan, learning_rate=RATE * plan.learning_rate, kl_warmup=0.0)
-    run = MemberTraining(model, rows.take(slice(0, ROWS)), None, gentle_plan, seeds, dropout)
-    run.start_from(weights)
-    solve = quadratic_layer(model.conditioning.B)  # type: ignore[union-attr]
-    closed_form = partial(GainGaussian.of, rule=orthogonal_gain)
-    seconds = {}
+    solved = SolvedProjection(quadratic_layer(model.conditioning.B))  # type: ignore[union-attr]
+
+    def run(imposition: Imposition) -> TrainingRun:
+        members = deepcopy(model.network.posterior)
+        copied = model.variant(network=model.network.with_posterior(members), imposition=imposition)
+        return TrainingRun(copied, rows.take(slice(0, ROWS)), None, gentle_plan, seed, [FineTuning])
+
     with _quiet():
-        for name, model.impose in {"closed form": closed_form, "qp": partial(SolvedGaussian.by, solve)}.items():
-            seconds[name] = _seconds_per_step(run)
-        run.start_from(weights)
-        run.history.epochs.extend(run.epochs(EPOCHS))
-    model.impose = closed_form
-    return run.weights.detach(), seconds
+        impositions = {"closed form": Projection(), "qp": solved}
+        seconds = {name: _seconds_per_step(run(imposition)) for name, imposition in impositions.items()}
+        tuned = run(solved)
+        for _ in tuned.epochs():
+            pass
+    return tuned.model.variant(imposition=model.imposition), seconds
 
 
-def _seconds_per_step(run: MemberTraining, steps: int = 3) -> float:
-    size = run.plan.rows_per_step(len(run.rows)) * len(run.seeds)
-    batch, generator = run.rows.take(torch.arange(size) % len(run.rows)), torch.Generator().manual_seed(0)
+def _seconds_per_step(run: TrainingRun, steps: int = 3) -> float:
+    size = run.plan.rows_per_step(len(run.rows)) * run.learner.n_members
+    batch, generator = run.rows.take(torch.arange(size) % len(run.rows)), BatchGenerator().manual_seed(0)
+    run.start(run.phases[0])
     times = []
     for _ in range(steps):
         start = time.perf_counter()
-        run.step(batch, 0.5, generator)
+        run.step(batch, 0.5, generator)  # type: ignore[arg-type]
         times.append(time.perf_counter() - start)
     return min(times)

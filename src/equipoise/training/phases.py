@@ -1,0 +1,187 @@
+"""The phases of a training: what is minimised, which parameters move and how fast, and how a state is judged.
+
+*Means*: the network's means are fitted to the mean of the outputs' root mean squared errors, since a heteroscedastic
+network that is trained from scratch on a likelihood takes for noise what it has not learned yet, and since squared
+errors would let noisy outputs outweigh those that are measured well. *ELBO*: variances start from the residuals of the
+first phase (`starting_variances.py`), standard deviations of the weights start small, and everything is trained on the
+negative evidence lower bound, or, where weights have no posterior, on likelihood and priors. *Noise*: while the rate
+falls, the means still improve, and variances lag behind them and stay too large; so at last the means are fixed, and
+standard deviations of the weights, variance head, tolerances and sensors alone are trained on the same objective.
+
+A phase of another kind is a class that derives from one of these; `train(..., phases=[...])` takes it.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor
+
+from equipoise.data import AnyRows, Rows
+from equipoise.gaussian import BatchGenerator
+from equipoise.training.errors_of_means import mean_rmse
+from equipoise.training.learners import ErrorOfMeans, Learner
+from equipoise.training.plan import TrainingPlan, cosine, one_cycle
+
+
+class Phase(ABC):
+    """One phase of a training.
+
+    Args:
+        learner: The parameters that move.
+        plan: Epochs, rates and other settings.
+
+    Attributes:
+        name: Name in the history and in checkpoints.
+        number: Number in the seeds of its epochs.
+        loss: Name of its loss in the history.
+        can_stop: Whether it ends once held-out rows have not improved for as many epochs as the plan's patience.
+        keeps_best: Whether the best state of the phase before may still be the best.
+    """
+
+    name: ClassVar[str]
+    number: ClassVar[int]
+    loss: ClassVar[str]
+    can_stop: ClassVar[bool] = False
+    keeps_best: ClassVar[bool] = False
+
+    def __init__(self, learner: Learner, plan: TrainingPlan):
+        self.learner, self.plan = learner, plan
+
+    @property
+    def n_epochs(self) -> int:
+        """Number of epochs, at most."""
+        return self.plan.epochs_of(self.name)
+
+    @abstractmethod
+    def start(self, rows: AnyRows, validation: Rows | None) -> None:
+        """Set what the phase starts from; before, parameters are those of the best state of the phase before.
+
+        Args:
+            rows: Training rows.
+            validation: Held-out rows; None without any.
+        """
+
+    @abstractmethod
+    def groups(self) -> list[dict]:
+        """Return the parameters that move, in groups with `params` and the `peak` of their rate."""
+
+    @abstractmethod
+    def rate(self, fraction: float) -> float:
+        """Return the learning rate relative to its peak at a fraction of the phase."""
+
+    @abstractmethod
+    def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
+        """Return the loss of a batch, one for each member, and leave gradients in `.grad`.
+
+        Args:
+            batch: This process's rows of a batch.
+            n_rows: Number of rows in the data set.
+            fraction: Share of the phase that is done.
+            generator: Randomness of the batch.
+        """
+
+    def limit_gradients(self) -> None:
+        """Change gradients before a step: they are clipped."""
+        self.learner.clip(self.plan.max_grad_norm)
+
+    @abstractmethod
+    def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
+        """Return the loss on held-out rows, one for each member; the generator is the same in every epoch."""
+
+    def is_warming_up(self, epoch: int) -> bool:
+        """Return whether the objective still changes in the epoch with this number, from 1."""
+        return False
+
+    def summary(self) -> dict:
+        """Return further entries for the record of an epoch."""
+        return {}
+
+
+class MeansPhase(Phase):
+    """The first phase: the means alone, on their errors."""
+
+    name, number, loss = "means", 0, "rmse"
+    error: ErrorOfMeans = staticmethod(mean_rmse)
+
+    def start(self, rows: AnyRows, validation: Rows | None) -> None:
+        """Start from the means as they are."""
+
+    def groups(self) -> list[dict]:
+        """Return the means."""
+        return [{"params": self.learner.means(), "peak": self.plan.mean_learning_rate}]
+
+    def rate(self, fraction: float) -> float:
+        """Return the rate of one cycle."""
+        return one_cycle(fraction)
+
+    def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
+        """Differentiate the error of the means."""
+        return self.learner.backward_error(batch, generator, self.error)
+
+    def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
+        """Return the error of the means on held-out rows."""
+        return self.learner.held_out_error(rows, generator, self.error)
+
+
+class BoundPhase(Phase):
+    """The second phase: everything, on the negative evidence lower bound (E2), whose divergences gain weight."""
+
+    name, number, loss, can_stop = "elbo", 1, "nll", True
+
+    def start(self, rows: AnyRows, validation: Rows | None) -> None:
+        """Set variances from the residuals of the means, and small spreads for the weights."""
+        self.learner.start_variances(rows, validation, self.plan.init_std)
+
+    def groups(self) -> list[dict]:
+        """Return all parameters."""
+        return self.learner.groups(self.plan)
+
+    def rate(self, fraction: float) -> float:
+        """Return the rate of a cosine decay."""
+        return cosine(fraction)
+
+    def kl_weight(self, fraction: float) -> float:
+        """Return the weight of all divergences at a fraction of the phase."""
+        return min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
+
+    def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
+        """Differentiate the bound, and return the negative log likelihood per row."""
+        kl_weight, temperature = self.kl_weight(fraction), self.plan.temperature
+        return self.learner.backward_bound(batch, n_rows, generator, kl_weight, temperature)
+
+    def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
+        """Return the negative log likelihood per held-out row under the predicted mixture."""
+        return self.learner.held_out_nll(rows, generator, self.plan.draws_per_row(len(rows)))
+
+    def is_warming_up(self, epoch: int) -> bool:
+        """Return whether `kl_weight` is still below 1."""
+        return epoch <= self.plan.kl_warmup * self.n_epochs
+
+    def summary(self) -> dict:
+        """Return divergences, and posteriors of the tolerances."""
+        return self.learner.summary()
+
+
+class NoisePhase(BoundPhase):
+    """The last phase: all but the means, on the whole bound."""
+
+    name, number, can_stop, keeps_best = "noise", 2, False, True
+
+    def start(self, rows: AnyRows, validation: Rows | None) -> None:
+        """Start from the best state."""
+
+    def kl_weight(self, fraction: float) -> float:
+        """Return 1."""
+        return 1.0
+
+    def is_warming_up(self, epoch: int) -> bool:
+        """Return False."""
+        return False
+
+    def limit_gradients(self) -> None:
+        """Hold the means, and clip."""
+        self.learner.hold_means()
+        super().limit_gradients()
+
+
+PHASES: tuple[type[Phase], ...] = (MeansPhase, BoundPhase, NoisePhase)
