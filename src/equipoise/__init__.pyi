@@ -2,7 +2,7 @@ from . import testing as testing
 from .app import report as report, tables as tables, tuning as tuning
 from .app.job import Job as Job, JobError as JobError, Plant as Plant
 from .app.tables import TableError as TableError
-from .artifact import ArtifactError as ArtifactError, load as load
+from .artifact import ArtifactError as ArtifactError
 from .balances import (
     ConstraintError as ConstraintError,
     EquationError as EquationError,
@@ -19,6 +19,7 @@ from .gaussian import (
     TolerancePrior as TolerancePrior,
     condition as condition,
 )
+from .loading import load as load
 from .network import Likelihood as Likelihood, WeightPosterior as WeightPosterior
 from .prediction import Ledger as Ledger, Predictive as Predictive, metrics as metrics
 from .reconciliation import (
@@ -37,6 +38,7 @@ from .training import (
     FleetError as FleetError,
     TrainingError as TrainingError,
     TrainingPlan as TrainingPlan,
+    fit_means as fit_means,
     joined as joined,
     run_many as run_many,
 )

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -112,6 +112,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         True
     """
 
+    file_name: ClassVar[str] = "ConstrainedBNNRegressor"  # in model files; each class that can be saved has its own
+
     def __init__(
         self,
         constraint: LinearConstraint | None = None,
@@ -200,7 +202,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.plan_, settings = recipe.plan, {"checkpoint": self.checkpoint, "verbose": bool(self.verbose)}
         fit = recipe.fit(model, training, validation, callback=callback, **settings)
         self.model_, self.history_ = fit.model, fit.history
-        for name, value in fit.attributes.items():
+        self._added = fit.attributes
+        for name, value in self._added.items():
             setattr(self, name, value)
         self._summarise(data, training)
         return self

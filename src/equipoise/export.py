@@ -39,7 +39,8 @@ def export(model: ConstrainedBNNRegressor, path: str | os.PathLike, n_draws: int
         model: The fitted model.
         path: The file, usually called `….pt2`; replaced if it exists.
         n_draws: Number of posterior draws to store: the first of those that `predict` averages over.
-    Raises: ArtifactError, if the model is not fitted or not a `ConstrainedBNNRegressor`, or the file cannot be written.
+    Raises: ArtifactError, if it is not fitted, imposes its balances in a way that torch cannot trace, or cannot be
+        written.
     """
     check_fitted(model)
     if not (isinstance(n_draws, numbers.Integral) and int(n_draws) >= 1):
@@ -49,9 +50,22 @@ def export(model: ConstrainedBNNRegressor, path: str | os.PathLike, n_draws: int
     module = MeanAndStd(model.model_, model.standardizer_, seed, n_draws)
     example = torch.zeros(3, module.n_columns, dtype=torch.float64)  # a single row would fix the number of rows
     any_rows = ({0: torch.export.Dim("n_rows", min=0)},)
-    program, buffer = torch.export.export(module, (example,), dynamic_shapes=any_rows), io.BytesIO()
+    program, buffer = _traced(module, example, any_rows), io.BytesIO()
     torch.export.save(program, buffer, extra_files={EXTRA_FILE: _describe_program(model, n_draws)})
     write(path, lambda file: file.write(buffer.getvalue()))
+
+
+def _traced(module: "MeanAndStd", example: Tensor, dynamic_shapes: tuple) -> torch.export.ExportedProgram:
+    imposition = module.model.imposition
+    try:
+        return torch.export.export(module, (example,), dynamic_shapes=dynamic_shapes)
+    except Exception as error:  # by torch or by code of the imposition
+        if imposition is None:
+            raise
+        raise ArtifactError(
+            f"A model to be exported must impose its balances by torch operators, but {imposition.name!r} does not "
+            f"({str(error).splitlines()[0]}). Save it as a model file instead."
+        ) from error
 
 
 class MeanAndStd(nn.Module):

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from equipoise.artifact.header import ENTRY, FORMAT_VERSION, ArtifactError, Description, describe
 
-FIXTURE = Path(__file__).parents[1] / "models" / "format_2.safetensors"
+FIXTURE = Path(__file__).parents[1] / "models" / "format_3.safetensors"
 
 
 def entry() -> dict:
@@ -63,7 +63,7 @@ def test_a_field_from_the_future_is_ignored_and_a_missing_one_named(tmp_path):
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path):
     content = entry() | {"format_version": FORMAT_VERSION + 1}
-    assert "was written by a newer equipoise (format 3); this one reads up to 2" in complaint(
+    assert "was written by a newer equipoise (format 4); this one reads up to 3" in complaint(
         written(tmp_path / "newer", content)
     )
 

@@ -263,11 +263,11 @@ def test_a_job_and_notes_are_kept(tmp_path):
 # --- The format -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["format_1", "format_2"])
+@pytest.mark.parametrize("name", ["format_1", "format_2", "format_3", "format_3_ensemble"])
 def test_a_file_of_each_format_opens_and_predicts_what_it_did(name):
     """Within 1e-5 of each output's range: platforms round the network's float32 sums differently."""
     expected = json.loads((MODELS / f"{name}.json").read_text("utf-8"))
-    model = artifact.load(MODELS / f"{name}.safetensors")
+    model = eq.load(MODELS / f"{name}.safetensors")
     p = model.predict_distribution(pd.DataFrame(expected["X"], columns=list(model.feature_names_in_)))
     lower, upper = p.interval(0.9)
     got = {"mean": p.mean, "std": p.std, "lower": lower, "upper": upper, "measured std": p.measured().std}
@@ -409,9 +409,29 @@ def test_what_is_not_a_fitted_model_is_not_saved(tmp_path):
         eq.ConstrainedBNNRegressor().save(path)
     with pytest.raises(ArtifactError, match="model must be a ConstrainedBNNRegressor, but got dict"):
         artifact.save({}, path)  # type: ignore[arg-type]
-    with pytest.raises(ArtifactError, match="but got MethodRegressor"):
-        artifact.save(eq.MethodRegressor(), path)
+    with pytest.raises(ArtifactError, match=r"but got Derived\. A class that derives from it needs a file_name"):
+        artifact.save(type("Derived", (eq.ConstrainedBNNRegressor,), {})(), path)
     assert not path.exists()
+
+
+class Labelled(eq.ConstrainedBNNRegressor):
+    """An estimator of somebody else, with parameters of its own."""
+
+    file_name = "labelled"
+
+    def __init__(self, constraint=None, training=None, random_state=None, label=""):
+        super().__init__(constraint, hidden=(6,), n_draws=40, training=training, random_state=random_state)
+        self.label = label
+
+
+def test_an_estimator_of_another_class_comes_back_if_the_class_is_brought(tmp_path):
+    X, Y = table()
+    Labelled(SUM, training=PLAN, random_state=0, label="mine").fit(X, Y).save(tmp_path / "m.safetensors")
+    with pytest.raises(ArtifactError, match=r"The model's class must be known, but got 'labelled'\. Pass its class"):
+        eq.load(tmp_path / "m.safetensors")
+    again = eq.load(tmp_path / "m.safetensors", implementations=Labelled)
+    assert (type(again), again.label, again.training) == (Labelled, "mine", PLAN)
+    np.testing.assert_array_equal(again.predict(X), fit(X, Y)[0].predict(X))
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,15 @@ def test_a_network_without_balances_takes_its_outputs_one_by_one():
 
 
 def test_a_header_of_the_present_format_stays_as_it_is():
-    content = read_header(MODELS / "format_2.safetensors")
+    content = read_header(MODELS / "format_3.safetensors")
     assert upgrade(content) is content
+
+
+def test_files_of_earlier_formats_are_of_the_core_estimator():
+    for version in (1, 2):
+        estimator = describe(MODELS / f"format_{version}.safetensors").estimator
+        assert estimator == describe(MODELS / "format_3.safetensors").estimator
+        assert (estimator.name, estimator.parameters, estimator.attributes) == ("ConstrainedBNNRegressor", {}, {})
 
 
 def test_an_entry_that_lacks_what_the_upgrade_needs_stays_as_it_is():
@@ -87,5 +94,5 @@ def test_an_entry_that_lacks_what_the_upgrade_needs_stays_as_it_is():
 def test_an_old_file_that_is_saved_again_is_of_the_present_format_with_the_same_network(tmp_path):
     eq.load(MODELS / "format_1.safetensors").save(tmp_path / "again.safetensors")
     again = read_header(tmp_path / "again.safetensors")
-    assert again["format_version"] == 2
+    assert again["format_version"] == 3
     assert describe(tmp_path / "again.safetensors").network == describe(MODELS / "format_1.safetensors").network

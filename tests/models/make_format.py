@@ -1,5 +1,7 @@
 """Writes `format_N.safetensors` and `format_N.json`, a model file of the present format N and what it predicts.
 
+And `format_N_ensemble`, likewise, of another method.
+
 Run by hand when format N is new, and not again: what was written then must open in all later versions.
 """
 
@@ -52,8 +54,24 @@ def model() -> eq.ConstrainedBNNRegressor:
     return regressor.fit(X, Y)
 
 
-def main() -> None:
-    fitted, X, name = model(), table(6, seed=2)[0], f"format_{FORMAT_VERSION}"
+def ensemble() -> eq.MethodRegressor:
+    """Three networks whose means are projected onto the balances."""
+    X, Y = table()
+    balances = eq.LinearConstraint.from_equations(
+        {"mass": "feed = top + bottom + purge", "energy": "cooling = duty + 0.5"},
+        inputs=["feed [kg/s]", "reflux"],
+        known=["purge [kg/s]"],
+        outputs=list(Y),
+    )
+    settings = {"n_members": 3, "hidden": (6,), "n_draws": 40, "random_state": 3}
+    plan = eq.TrainingPlan(max_epochs=20, batch_size=32)
+    return eq.MethodRegressor(balances, inference="ensemble", imposition="projection", training=plan, **settings).fit(
+        X, Y
+    )
+
+
+def write(name: str, fitted: eq.ConstrainedBNNRegressor) -> None:
+    X = table(6, seed=2)[0]
     artifact.save(fitted, HERE / f"{name}.safetensors", job=JOB, notes={"data": "column.csv", "rows": 160})
     p = fitted.predict_distribution(X)
     lower, upper = p.interval(0.9)
@@ -61,6 +79,11 @@ def main() -> None:
     content = {"X": X.to_numpy().tolist()} | {name: values.to_numpy().tolist() for name, values in predictions.items()}
     content |= {"sample": p.sample(3).tolist(), "log_prob": p.measured().log_prob(p.mean).tolist()}
     (HERE / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    write(f"format_{FORMAT_VERSION}", model())
+    write(f"format_{FORMAT_VERSION}_ensemble", ensemble())
 
 
 if __name__ == "__main__":

@@ -244,7 +244,7 @@ def test_held_out_rows_are_scored_by_the_mixture_that_is_predicted():
 
 
 def test_an_epoch_shows_every_row_as_often_as_it_has_passes():
-    from equipoise.training.loop import shuffled
+    from equipoise.training.phases import shuffled
 
     order = shuffled(50, 3, torch.Generator().manual_seed(0))
     assert order.bincount().tolist() == [3] * 50

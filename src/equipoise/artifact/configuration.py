@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equipoise.artifact.header import ByName, Configuration, Prior, Setting
+from equipoise.artifact.header import ByName, Configuration, Estimator, Prior, Setting
 
 if TYPE_CHECKING:
     from equipoise.estimator import ConstrainedBNNRegressor
@@ -33,6 +33,28 @@ def describe_configuration(model: ConstrainedBNNRegressor) -> Configuration:
         "random_state": int(model.random_state) if is_seeded else None,
     }
     return Configuration(**parameters)
+
+
+NOT_KEPT = {"constraint", "device", "checkpoint", "verbose"}  # the balances have a part of their own
+
+
+def describe_estimator(model: ConstrainedBNNRegressor) -> Estimator:
+    """Describe the class of an estimator, its parameters beyond the configuration, and what its recipe adds.
+
+    Wall-clock times are left out, so that the same fit gives the same file.
+    """
+    others = model.get_params(deep=False).keys() - Configuration.model_fields.keys() - NOT_KEPT
+    added = getattr(model, "_added", {})
+    return Estimator(
+        name=model.file_name,
+        parameters={name: getattr(model, name) for name in sorted(others)},
+        attributes={name: value for name, value in added.items() if not name.endswith("seconds_")},
+    )
+
+
+def parse_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an estimator's parameters beyond the configuration, in which sequences are tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
 
 
 def parse_configuration(configuration: Configuration) -> dict[str, Any]:

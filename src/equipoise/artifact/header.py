@@ -8,6 +8,7 @@ a missing field that it needs is named in the error.
 |---|---|
 | 1 | |
 | 2 | `network`: sizes and parts of the network; `upgrades` infers it for files of format 1 |
+| 3 | `estimator`: which class it is; `network.imposition`; `network.posterior` may name other draws, such as members |
 """
 
 import json
@@ -25,7 +26,7 @@ from equipoise.errors import EquipoiseError
 
 ENTRY = "equipoise"
 FORMAT = "equipoise model"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 LARGEST_HEADER = 100_000_000  # bytes: safetensors' own limit
 
 
@@ -109,6 +110,20 @@ class Configuration(_Part):
     random_state: int | None
 
 
+class Estimator(_Part):
+    """The class of the estimator.
+
+    Attributes:
+        name: Its `file_name`.
+        parameters: Its parameters beside those of `Configuration`.
+        attributes: What its recipe adds to the attributes of a fitted estimator.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+    attributes: dict[str, Any]
+
+
 class Training(_Part):
     """The training plan that was used, the record of every epoch without wall-clock times, and how training ended."""
 
@@ -129,8 +144,9 @@ class Network(_Part):
         prior_std: Prior standard deviation of each weight.
         likelihood: Name of the likelihood: "joint" (L2), "marginal" (L1) or that of a class given to `load`.
         likelihood_settings: Arguments with which that class makes it again.
-        posterior, posterior_settings: Name of the posterior of the weights, "mean-field" or that of a class given to
-            `load`, and the arguments with which that class makes it again.
+        posterior, posterior_settings: Name of what draws the weights, "mean-field", "members" or that of a class given
+            to `load`, and the arguments with which that class makes it again.
+        imposition, imposition_settings: Likewise, how balances are imposed; "conditioning" by the definition (C1–C4).
         tolerances: Of each balance, whether its tolerance is learned, fixed above 0, or exactly 0.
         offsets: Of each balance, whether it has a learned offset.
         sensors: Of each output, whether its sensor variance is learned, given, or 0; None if all sensors are
@@ -147,6 +163,8 @@ class Network(_Part):
     likelihood_settings: dict[str, Any] = {}
     posterior: str = "mean-field"
     posterior_settings: dict[str, Any] = {}
+    imposition: str = "conditioning"
+    imposition_settings: dict[str, Any] = {}
     tolerances: tuple[Literal["learned", "fixed", "exact"], ...]
     offsets: tuple[bool, ...]
     sensors: tuple[Literal["learned", "given", "none"], ...] | None
@@ -159,6 +177,7 @@ class Description(_Part):
         format, format_version, checksum: Name and version of the file's format, and its SHA-256.
         versions: Versions of the software that wrote it.
         columns, balances, configuration: Columns of the tables, balances, and parameters of the estimator.
+        estimator: The class of the estimator.
         seed: Seed of all random numbers of the fit.
         n_rows: Number of rows trained on; None from old files without it.
         sensors_per_row: Whether sensor noise was given per training row.
@@ -176,6 +195,7 @@ class Description(_Part):
     columns: Columns
     balances: tuple[Balance, ...]
     configuration: Configuration
+    estimator: Estimator
     seed: int
     n_rows: int | None
     sensors_per_row: bool

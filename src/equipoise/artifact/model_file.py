@@ -10,6 +10,7 @@ Only `save` and `load` import torch, so that reading a header takes no time.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from pydantic import ValidationError
 
-from equipoise.artifact.configuration import describe_configuration, parse_configuration, parse_plan
+from equipoise.artifact.configuration import (
+    describe_configuration,
+    describe_estimator,
+    parse_configuration,
+    parse_parameters,
+    parse_plan,
+)
 from equipoise.artifact.header import (
     ENTRY,
     FORMAT,
@@ -37,7 +44,13 @@ from equipoise.artifact.header import (
     parse_description,
     read_header,
 )
-from equipoise.artifact.network_description import describe_network, likelihood_of, posterior_of, rebuild_network
+from equipoise.artifact.network_description import (
+    describe_network,
+    likelihood_of,
+    named,
+    posterior_of,
+    rebuild_network,
+)
 from equipoise.balances import column_unit
 from equipoise.errors import InputTypeError
 
@@ -72,8 +85,8 @@ def save(
     """Write a fitted model to one file.
 
     Args:
-        model: A fitted `ConstrainedBNNRegressor`. Its `device`, `checkpoint` and `verbose` are not kept, and of a
-            `sensor_std` per training row only the shape.
+        model: A fitted `ConstrainedBNNRegressor`, or one of a class that derives from it and has a `file_name`. Its
+            `device`, `checkpoint` and `verbose` are not kept, and of a `sensor_std` per training row only the shape.
         path: The file, usually called `….safetensors`; replaced whole if it is there.
         job: Text of the job file to keep with it.
         notes: Texts and numbers to keep with it.
@@ -108,7 +121,7 @@ def load(
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
         implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood` or a
-            `WeightPosterior`. A file names its implementations; it never imports one.
+            `WeightPosterior`, or the class of the estimator. A file names its implementations; it never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
     """
@@ -147,11 +160,10 @@ def read_checked(path: str | os.PathLike) -> tuple[dict[str, Any], bytes]:
 
 
 def check_fitted(model: Any) -> None:
-    """Raise an ArtifactError unless a model is a `ConstrainedBNNRegressor`, and fitted."""
-    from equipoise.estimator import ConstrainedBNNRegressor
-
-    if type(model) is not ConstrainedBNNRegressor:  # a file would silently lose what a subclass adds
-        raise ArtifactError(f"model must be a ConstrainedBNNRegressor, but got {type(model).__name__}.")
+    """Raise an ArtifactError unless a model is fitted and of a class that has a name in model files."""
+    if "file_name" not in vars(type(model)):  # a file would silently lose what a class without one adds
+        advice = "A class that derives from it needs a file_name of its own."
+        raise ArtifactError(f"model must be a ConstrainedBNNRegressor, but got {type(model).__name__}. {advice}")
     if not hasattr(model, "tolerances_"):
         raise ArtifactError("model must be fitted, but got one that is not. Call fit(X, y) first.")
 
@@ -234,6 +246,7 @@ def describe_model(
         columns=_describe_columns(model),
         balances=tuple(Balance(name=name, text=text, unit=unit) for name, text, unit in rows),
         configuration=describe_configuration(model),
+        estimator=describe_estimator(model),
         seed=model.seed_,
         n_rows=getattr(model, "n_rows_", None),
         sensors_per_row=model._sensors_per_row,
@@ -308,8 +321,13 @@ def _rebuild_model(
         parameters["likelihood"] = likelihood_of(network, implementations)
     if parameters["posterior"] not in POSTERIORS:
         parameters["posterior"] = posterior_of(network, implementations)
-    model = ConstrainedBNNRegressor(_rebuild_constraint(description, tensors), **parameters)
-    for name, value in _parse_attributes(description).items():
+    kind = named("class", description.estimator.name, [ConstrainedBNNRegressor, *implementations], "file_name")
+    accepted = inspect.signature(kind).parameters.keys()
+    parameters |= parse_parameters(description.estimator.parameters)
+    parameters = {name: value for name, value in parameters.items() if name in accepted}
+    model = kind(_rebuild_constraint(description, tensors), **parameters)
+    added = description.estimator.attributes
+    for name, value in (_parse_attributes(description) | {"_added": added} | added).items():
         setattr(model, name, value)
     columns = description.columns
     X, Y = np.zeros((1, len(columns.inputs + columns.known))), np.zeros((1, len(columns.outputs)))

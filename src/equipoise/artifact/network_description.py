@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from equipoise.data import Standardizer
     from equipoise.gaussian import LogNormalVariance
-    from equipoise.network import ConstrainedBNN, Likelihood, PosteriorFactory
+    from equipoise.network import ConstrainedBNN, Imposition, Likelihood, PosteriorFactory, WeightDraws
 
 
 def describe_network(model: ConstrainedBNN) -> Network:
@@ -36,6 +36,8 @@ def describe_network(model: ConstrainedBNN) -> Network:
         "prior_std": network.posterior.prior_std,
         "posterior": network.posterior.name,
         "posterior_settings": network.posterior.settings(),
+        "imposition": "conditioning" if model.imposition is None else model.imposition.name,
+        "imposition_settings": {} if model.imposition is None else model.imposition.settings(),
         "likelihood": model.likelihood.name,
         "likelihood_settings": model.likelihood.settings(),
         "tolerances": tolerances,
@@ -54,7 +56,7 @@ def rebuild_network(
         network: The description.
         standardizer: The standardizer of the fit; it has the balances.
         state: The tensors, by their names in the network's `state_dict`.
-        implementations: Classes of likelihoods and posteriors that do not belong to this package.
+        implementations: Classes of likelihoods, posteriors and impositions that the core does not know.
     Returns: The network in evaluation mode, on the CPU.
     Raises: KeyError, RuntimeError or ValueError, if tensors and description do not agree.
     """
@@ -72,11 +74,13 @@ def rebuild_network(
         sensor_head=network.sensor_head,
         prior_std=network.prior_std,
         generator=torch.Generator(),  # the starting weights are replaced
-        posterior=posterior_of(network, implementations),
     )
+    draws = draws_class(network, implementations)
+    mlp = mlp.with_posterior(draws.blank(mlp.sizes, network.prior_std, **network.posterior_settings))
     sensor = None if network.sensors is None else _variances(network.sensors)
     layer = rounding = None
-    if (constraint := standardizer.constraint) is not None:
+    constraint = standardizer.constraint if network.tolerances else None  # some methods predict without their balances
+    if constraint is not None:
         balances = LinearConstraint(standardizer.B, names=constraint.names, outputs=constraint.outputs)
         layer = ConditioningLayer(balances, _variances(network.tolerances), offset=torch.tensor(network.offsets))
         rounding = torch.zeros(constraint.n_balances, dtype=torch.float64)
@@ -84,7 +88,8 @@ def rebuild_network(
     if network.sensors is not None:
         _check_learned("sensors", network.sensors, state["sensor.learned"])
     likelihood = likelihood_of(network, implementations)
-    model = ConstrainedBNN(mlp, layer, likelihood, sensor, rounding)
+    imposition = imposition_of(network, implementations)
+    model = ConstrainedBNN(mlp, layer, likelihood, sensor, rounding, imposition)
     model.load_state_dict(state)
     return model.eval()
 
@@ -101,22 +106,44 @@ def likelihood_of(network: Network, implementations: Sequence[type] = ()) -> Lik
 
     if network.likelihood in LIKELIHOODS:
         return LIKELIHOODS[network.likelihood]
-    return _named("likelihood", network.likelihood, implementations)(**network.likelihood_settings)
+    return named("likelihood", network.likelihood, implementations)(**network.likelihood_settings)
 
 
 def posterior_of(network: Network, implementations: Sequence[type] = ()) -> PosteriorFactory:
     """Return what makes the posterior that a header names; arguments are those of `likelihood_of`."""
-    from equipoise.network import POSTERIORS
-
-    if network.posterior in POSTERIORS:
-        return POSTERIORS[network.posterior]
-    made = _named("posterior", network.posterior, implementations)
+    made = draws_class(network, implementations)
     return partial(made, **network.posterior_settings) if network.posterior_settings else made
 
 
-def _named(part: str, name: str, implementations: Sequence[type]) -> type:
+def draws_class(network: Network, implementations: Sequence[type] = ()) -> type[WeightDraws]:
+    """Return the class of what draws the weights; arguments are those of `likelihood_of`."""
+    from equipoise.network import POSTERIORS, Members
+
+    own = {Members.name: Members, **POSTERIORS}
+    if network.posterior in own:
+        return own[network.posterior]  # type: ignore[return-value]
+    return named("posterior", network.posterior, implementations)
+
+
+def imposition_of(network: Network, implementations: Sequence[type] = ()) -> Imposition | None:
+    """Make the imposition that a header names, None for conditioning; arguments are those of `likelihood_of`."""
+    if network.imposition == "conditioning":
+        return None
+    return named("imposition", network.imposition, implementations)(**network.imposition_settings)
+
+
+def named(part: str, name: str, implementations: Sequence[type], attribute: str = "name") -> type:
+    """Return the class with a name.
+
+    Args:
+        part: The part of the model that it is to be, for the message.
+        name: The name in the file.
+        implementations: Classes to search.
+        attribute: The attribute that holds the name.
+    Raises: ArtifactError, if no class has the name.
+    """
     for implementation in implementations:
-        if getattr(implementation, "name", None) == name:
+        if getattr(implementation, attribute, None) == name:
             return implementation
     rule = f"The model's {part} must be known, but got {name!r}"
     raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")

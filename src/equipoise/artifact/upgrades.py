@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+CORE_ESTIMATOR: Mapping[str, Any] = {"name": "ConstrainedBNNRegressor", "parameters": {}, "attributes": {}}
+"""The only estimator whose models files of formats 1 and 2 hold."""
+
 
 def upgrade(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert the entry of a file's header to the present format; its version number stays that of the file.
@@ -12,12 +15,15 @@ def upgrade(content: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         content: The entry, with its `format_version`.
     """
-    if content.get("format_version", 1) >= 2:
+    version = content.get("format_version", 1)
+    if version >= 3:
         return content
-    try:
-        return {**content, "network": _network_of_format_1(content)}
-    except (AttributeError, KeyError, TypeError):
-        return content
+    if version < 2:
+        try:
+            content = {**content, "network": _network_of_format_1(content)}
+        except (AttributeError, KeyError, TypeError):
+            return content
+    return {**content, "estimator": dict(CORE_ESTIMATOR)}
 
 
 def _network_of_format_1(content: Mapping[str, Any]) -> dict[str, Any]:

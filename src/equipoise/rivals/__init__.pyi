@@ -7,4 +7,5 @@ from .methods.catalogue import (
     MethodError as MethodError,
     methods_named as methods_named,
 )
+from .methods.implementations import IMPLEMENTATIONS as IMPLEMENTATIONS
 from .methods.regressor import MethodRegressor as MethodRegressor

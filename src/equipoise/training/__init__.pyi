@@ -2,7 +2,8 @@ from .checkpoint import TrainingError as TrainingError
 from .distributed import LostProcessError as LostProcessError, current as current, joined as joined
 from .errors_of_means import mean_rmse as mean_rmse, mean_squares as mean_squares
 from .learners import Learner as Learner
-from .loop import History as History, TrainingRun as TrainingRun, shuffled as shuffled, train as train
+from .loop import History as History, TrainingRun as TrainingRun, train as train
+from .means_fit import FittedMeans as FittedMeans, fit_means as fit_means
 from .optimizer import Adam as Adam
 from .phases import (
     PHASES as PHASES,
@@ -10,6 +11,8 @@ from .phases import (
     MeansPhase as MeansPhase,
     NoisePhase as NoisePhase,
     Phase as Phase,
+    PhaseFactory as PhaseFactory,
+    shuffled as shuffled,
 )
 from .plan import TrainingPlan as TrainingPlan, cosine as cosine, one_cycle as one_cycle
 from .recipe import Callback as Callback, Fit as Fit, Recipe as Recipe

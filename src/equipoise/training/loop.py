@@ -29,7 +29,7 @@ from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.distributed import ALONE, Group, current
 from equipoise.training.learners import learner_of
 from equipoise.training.optimizer import Adam
-from equipoise.training.phases import PHASES, Phase
+from equipoise.training.phases import PHASES, Phase, PhaseFactory
 from equipoise.training.plan import TrainingPlan
 
 HELD_OUT_KEY = 3  # in the seed of the random numbers of held-out rows
@@ -65,7 +65,7 @@ def train(
     plan: TrainingPlan | None = None,
     *,
     seed: int = 0,
-    phases: Sequence[type[Phase]] = PHASES,
+    phases: Sequence[PhaseFactory] = PHASES,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 10.0,
     verbose: bool = False,
@@ -124,7 +124,7 @@ class TrainingRun:
         validation: Rows | None,
         plan: TrainingPlan,
         seed: int,
-        phases: Sequence[type[Phase]] = PHASES,
+        phases: Sequence[PhaseFactory] = PHASES,
         group: Group = ALONE,
     ):
         self.model, self.rows, self.validation, self.plan, self.seed = model, rows, validation, plan, seed
@@ -201,7 +201,8 @@ class TrainingRun:
 
     def _epoch(self, phase: Phase) -> dict:
         clock, total = time.perf_counter(), phase.n_epochs
-        batches, generator, parts = self._batches(phase), self._generator(phase.number, self.epoch), []
+        batches = phase.orders(len(self.rows), self.epoch).split(self.plan.rows_per_step(len(self.rows)), dim=1)
+        generator, parts = self._generator(phase.number, self.epoch), []
         self.model.train()
         for i, index in enumerate(batches):
             batch = self._share(index.flatten(), generator)
@@ -221,13 +222,6 @@ class TrainingRun:
         record["seconds"] = time.perf_counter() - clock
         self.history.epochs.append(record)
         return record
-
-    def _batches(self, phase: Phase) -> tuple[Tensor, ...]:
-        """Return the row numbers of each batch, an order for each member, shape `(n_members, b)`."""
-        n_rows, orders = len(self.rows), []
-        for seed in self.learner.shuffling_seeds(phase.number, self.epoch):
-            orders.append(shuffled(n_rows, self.plan.passes(n_rows), torch.Generator().manual_seed(seed)))
-        return torch.stack(orders).split(self.plan.rows_per_step(n_rows), dim=1)
 
     def step(self, batch: Rows, fraction: float, generator: BatchGenerator) -> float:
         """Make one optimizer step at `fraction` of the phase.
@@ -300,19 +294,6 @@ class TrainingRun:
             "data and for balances declared exact that the data contradict."
             + ("" if likelihood.name in LIKELIHOODS else own)
         )
-
-
-def shuffled(n_rows: int, passes: int, generator: torch.Generator) -> Tensor:
-    """Return the numbers of all rows in random order, once for each pass.
-
-    Args:
-        n_rows: Number of rows.
-        passes: Number of passes, each in an order of its own.
-        generator: Randomness of the orders.
-    Returns:
-        Row numbers, shape `(passes · n_rows,)`.
-    """
-    return torch.cat([torch.randperm(n_rows, generator=generator) for _ in range(passes)])
 
 
 def _bar(run: TrainingRun, verbose: bool) -> tqdm:

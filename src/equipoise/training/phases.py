@@ -12,8 +12,11 @@ A phase of another kind is a class that derives from one of these; `train(..., p
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
+import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from equipoise.data import AnyRows, Rows
@@ -60,6 +63,16 @@ class Phase(ABC):
             rows: Training rows.
             validation: Held-out rows; None without any.
         """
+
+    def orders(self, n_rows: int, epoch: int) -> Int64[Tensor, "n_members n_shown"]:
+        """Return the order in which each member sees the rows in an epoch, which may pass over them several times.
+
+        Args:
+            n_rows: Number of rows.
+            epoch: Number of the epoch within the phase.
+        """
+        generators = map(torch.Generator().manual_seed, self.learner.shuffling_seeds(self.number, epoch))
+        return torch.stack([shuffled(n_rows, self.plan.passes(n_rows), generator) for generator in generators])
 
     @abstractmethod
     def groups(self) -> list[dict]:
@@ -184,4 +197,18 @@ class NoisePhase(BoundPhase):
         super().limit_gradients()
 
 
-PHASES: tuple[type[Phase], ...] = (MeansPhase, BoundPhase, NoisePhase)
+PhaseFactory = Callable[[Learner, TrainingPlan], Phase]
+PHASES: tuple[PhaseFactory, ...] = (MeansPhase, BoundPhase, NoisePhase)
+
+
+def shuffled(n_rows: int, passes: int, generator: torch.Generator) -> Tensor:
+    """Return the numbers of all rows in random order, once for each pass.
+
+    Args:
+        n_rows: Number of rows.
+        passes: Number of passes, each in an order of its own.
+        generator: Randomness of the orders.
+    Returns:
+        Row numbers, shape `(passes · n_rows,)`.
+    """
+    return torch.cat([torch.randperm(n_rows, generator=generator) for _ in range(passes)])

@@ -193,9 +193,43 @@ def test_wrong_parameters_are_refused_with_their_value(options, message):
         MethodRegressor(**{"constraint": BALANCE} | options).fit(*data())
 
 
-def test_saving_is_refused_since_a_file_would_describe_another_model(tmp_path):
-    with pytest.raises(MethodError, match="must hold a ConstrainedBNNRegressor, but got MC dropout, projection"):
-        MethodRegressor(BALANCE, inference="dropout", imposition="projection").save(tmp_path / "x.safetensors")
+SAVED = ["vi+projection", "vi+completion", "vi+none", "vi+penalty", "vi+posthoc-scalar", "deterministic+fixed"]
+SAVED += ["ensemble+none", "ensemble+learned", "dropout+projection", "laplace+posthoc"]
+
+
+@pytest.mark.usefixtures("long_training")
+@pytest.mark.parametrize("name", SAVED)
+def test_a_fitted_method_comes_back_from_its_file_to_the_bit(name, tmp_path):
+    model, (X, Y) = fitted(*name.split("+"), max_epochs=4), data(seed=1)
+    model.save(tmp_path / "a.safetensors")
+    again = eq.load(tmp_path / "a.safetensors")
+    assert type(again) is MethodRegressor
+    assert again.method.name == name
+    given = {key: value for key, value in model.get_params().items() if key != "constraint"}
+    assert {key: value for key, value in again.get_params().items() if key != "constraint"} == given
+    for attribute in ("penalty_", "dropout_", "n_parameters_", "seed_"):
+        assert getattr(again, attribute) == getattr(model, attribute)
+    p, q = (each.predict_distribution(X) for each in (model, again))
+    assert q.n_draws == p.n_draws
+    for one, other in [(p.mean, q.mean), (p.std, q.std), (p.sample(3), q.sample(3)), (p.log_prob(Y), q.log_prob(Y))]:
+        np.testing.assert_array_equal(one, other)
+    again.save(tmp_path / "b.safetensors")
+    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+
+
+@pytest.mark.usefixtures("long_training")
+def test_an_ensemble_is_exported_with_each_member_once(tmp_path):
+    model, (X, _) = fitted("ensemble", "projection", max_epochs=4, n_members=3), data(seed=1)
+    eq.export(model, tmp_path / "ensemble.pt2", n_draws=50)
+    mean, std = torch.export.load(tmp_path / "ensemble.pt2").module()(torch.as_tensor(X))
+    np.testing.assert_allclose(mean.detach(), model.predict(X), atol=1e-5)
+    np.testing.assert_allclose(std.detach(), model.predict(X, return_std=True)[1], rtol=1e-4)
+
+
+def test_what_torch_cannot_trace_is_not_exported(tmp_path):
+    model = fitted("vi", "completion", max_epochs=2)
+    with pytest.raises(eq.EquipoiseError, match=r"by torch operators, but 'completion' does not .*Save it as a model"):
+        eq.export(model, tmp_path / "m.pt2")
 
 
 def test_all_impositions_are_tried_here():

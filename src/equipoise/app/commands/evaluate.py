@@ -29,10 +29,10 @@ def run(
 
     Rows that the model was trained on flatter it.
     """
-    from equipoise.artifact import model_file as artifact
+    from equipoise.loading import load
 
     check_device(device)
-    loaded = artifact.load(model, device)
+    loaded = load(model, device)
     rows = read_model_rows(loaded, data, skip_incomplete)
     with locate_range_errors(data, rows.positions):
         scores = output_scores(loaded, rows.X, rows.Y)

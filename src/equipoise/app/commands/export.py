@@ -23,8 +23,9 @@ def run(
     """
     from equipoise.artifact import model_file as artifact
     from equipoise.export import export
+    from equipoise.loading import load
 
     target = output or model.with_suffix(".pt2")
     check_output(target, model)
-    export(artifact.load(model), target, draws)
+    export(load(model), target, draws)
     print_text(f"{target}: mean and std of {', '.join(artifact.describe(model).columns.outputs)}")

@@ -65,9 +65,9 @@ def _load_model(path: Path, modified: int, device: str | None) -> ConstrainedBNN
         modified: When it was modified, in nanoseconds, so that a new model in the same file is loaded again.
         device: Where torch computes.
     """
-    from equipoise.artifact import model_file as artifact
+    from equipoise.loading import load
 
-    return artifact.load(path, device)
+    return load(path, device)
 
 
 def predict_tables(

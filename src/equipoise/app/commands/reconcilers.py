@@ -104,10 +104,11 @@ class ModelReconciler:
         Raises: JobError, if a sensor is not one of the model's outputs, or a balance or tolerance is not the model's.
         """
         from equipoise.app.job import JobError
-        from equipoise.artifact import describe, model_file as artifact
+        from equipoise.artifact import describe
         from equipoise.balances import did_you_mean
+        from equipoise.loading import load
 
-        model = artifact.load(path)
+        model = load(path)
         for name in plant.accuracies:
             if name not in model.output_names_:
                 rule = f"{plant.file}: [sensors] must name outputs of '{path.name}', whose inputs are exact"

@@ -126,10 +126,14 @@ class MethodRecipe(Recipe):
         self, model: ConstrainedBNN, fitted: ConstrainedBNN, validation: Rows | None, rows: Rows
     ) -> ConstrainedBNN:
         """Return the fitted model with the balances as they act in prediction."""
-        acts = self.imposition.in_prediction
-        balances = {"conditioning": model.conditioning, "imposition": model.imposition} if acts else {}
-        without = {"conditioning": None, "imposition": None}
-        final = fitted.variant(**(balances or without), likelihood=as_likelihood(self.imposition.predicts))
+        final = fitted.variant(
+            conditioning=model.conditioning,
+            imposition=model.imposition,
+            rounding=model.rounding,
+            likelihood=as_likelihood(self.imposition.predicts),
+        )
+        if not self.imposition.in_prediction:
+            final = final.variant(conditioning=None, imposition=None, rounding=None)
         if self.imposition.tolerance == "scalar":
             set_scalar_tolerance(final, rows if validation is None else validation, derived_seed(self.seed, 7))
         return final.eval()

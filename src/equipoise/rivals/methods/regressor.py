@@ -49,6 +49,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
         True
     """
 
+    file_name = "MethodRegressor"
     checkpoint = None
     verbose = False
     posterior = "mean-field"  # where weights have one
