@@ -17,7 +17,7 @@ from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.gaussian.tolerance import LogNormalVariance
 from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import LOG_VAR_BOUND, BayesianMLP
-from equipoise.network.model import ConstrainedBNN, derived_seed
+from equipoise.network.model import ConstrainedBNN
 from equipoise.network.posterior import DRAW_BLOCK
 from equipoise.training.loop import train
 from equipoise.training.plan import TrainingPlan
@@ -246,11 +246,6 @@ def test_draws_for_predictions_have_the_law_of_the_posterior_and_are_independent
     assert np.abs(np.corrcoef(z.T) - np.eye(z.shape[1])).max() < 5 / math.sqrt(n)
     following = np.corrcoef(z[:-DRAW_BLOCK, 0], z[DRAW_BLOCK:, 0])[0, 1]
     assert abs(following) < 5 / math.sqrt(n)
-
-
-def test_derived_seeds_differ_by_every_part_of_their_key():
-    seeds = [derived_seed(a, b, c) for a in range(6) for b in range(6) for c in range(6)]
-    assert len(set(seeds)) == len(seeds)
 
 
 # ---------------------------------------------------------------- against NUTS

@@ -7,7 +7,7 @@ learned or given. It comes from the fitted network itself, not from the tables t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from equipoise.artifact.header import ArtifactError, Network
 
@@ -111,7 +111,7 @@ def likelihood_of(network: Network, implementations: Sequence[type] = ()) -> Lik
 
 def posterior_of(network: Network, implementations: Sequence[type] = ()) -> PosteriorFactory:
     """Return what makes the posterior that a header names; arguments are those of `likelihood_of`."""
-    made = draws_class(network, implementations)
+    made: Any = draws_class(network, implementations)
     return partial(made, **network.posterior_settings) if network.posterior_settings else made
 
 

@@ -1,3 +1,9 @@
+from .heads import (
+    LOG_FACTOR_BOUND as LOG_FACTOR_BOUND,
+    LOG_VAR_BOUND as LOG_VAR_BOUND,
+    NetworkGaussian as NetworkGaussian,
+    bounded as bounded,
+)
 from .imposition import Imposition as Imposition
 from .layers import ACTIVATIONS as ACTIVATIONS, is_compiled as is_compiled, layer_views as layer_views
 from .likelihood import (
@@ -9,8 +15,6 @@ from .likelihood import (
 )
 from .members import Members as Members, member_seeds as member_seeds, starting_members as starting_members
 from .mlp import (
-    LOG_FACTOR_BOUND as LOG_FACTOR_BOUND,
-    LOG_VAR_BOUND as LOG_VAR_BOUND,
     BayesianMLP as BayesianMLP,
 )
 from .model import (
@@ -19,7 +23,6 @@ from .model import (
     PosteriorDraws as PosteriorDraws,
     parameters_of as parameters_of,
 )
-from .output import NetworkGaussian as NetworkGaussian
 from .posterior import (
     DRAW_BLOCK as DRAW_BLOCK,
     POSTERIORS as POSTERIORS,

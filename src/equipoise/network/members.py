@@ -40,7 +40,7 @@ class Members(WeightDraws):
         return len(self.weights)
 
     def draw_block(self, seed: int, block: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws P"]:
-        """Return the members in turn; only `block` has an effect."""
+        """Return the members in turn; of the arguments, those of `WeightDraws.draw_block`, only `block` has an effect."""
         number = torch.arange(DRAW_BLOCK * block, DRAW_BLOCK * (block + 1), device=self.weights.device)
         return self.weights[number % len(self.weights)]
 
@@ -82,6 +82,11 @@ def member_seeds(seed: int, n: int) -> list[int]:
 
 
 def starting_members(network: BayesianMLP, seeds: Sequence[int]) -> Float[Tensor, "M P"]:
-    """Draw the weights with which the estimator would start the network for each of the seeds."""
+    """Draw the weights with which the estimator would start the network for each of the seeds.
+
+    Args:
+        network: The network.
+        seeds: A seed for each member.
+    """
     generators = [torch.Generator().manual_seed(derived_seed(seed, 5)) for seed in seeds]
     return torch.stack([network.starting_weights(generator) for generator in generators])

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.gaussian import flat_antithetic_normals
+from equipoise.network.heads import LOG_VAR_BOUND, NetworkGaussian, heads_of
 from equipoise.network.layers import (
     ACTIVATIONS,
     CompiledDraws,
@@ -20,12 +21,8 @@ from equipoise.network.layers import (
     layer_views,
     split_units,
 )
-from equipoise.network.output import NetworkGaussian
 from equipoise.network.posterior import ForwardPass, MeanFieldGaussian, PosteriorFactory, WeightDraws
 from equipoise.network.twins import twin_of
-
-LOG_VAR_BOUND = 20.0  # of the logarithm of a variance, either way
-LOG_FACTOR_BOUND = 4.0  # of the logarithm of a sensor factor
 
 
 class BayesianMLP(nn.Module):
@@ -144,7 +141,12 @@ class BayesianMLP(nn.Module):
         return self.at_vector(self.posterior.loc, x)
 
     def at_vector(self, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> NetworkGaussian:
-        """Evaluate the network at one weight vector; one Gaussian per row."""
+        """Evaluate the network at one weight vector; one Gaussian per row.
+
+        Args:
+            weights: The flat weight vector.
+            x: Standardized inputs.
+        """
         return self.heads(self._units_at(weights, x))
 
     def mean_at_means(self, x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n n_y"]:
@@ -162,9 +164,7 @@ class BayesianMLP(nn.Module):
 
     def heads(self, units: Float[Tensor, "... n_out"]) -> NetworkGaussian:
         """Compute means, variances (V3) and, with a sensor head, sensor factors (V4) from the last layer's units."""
-        mean, raw, *rest = units.split(self.n_outputs, dim=-1)
-        factor = _bounded(rest[0], LOG_FACTOR_BOUND).exp() if rest else None  # V4
-        return NetworkGaussian(mean, _bounded(raw, LOG_VAR_BOUND).exp(), factor)  # V3
+        return heads_of(units, self.n_outputs)
 
     def layers(self, flat: Float[Tensor, "... P"]) -> list[tuple[Tensor, Tensor]]:
         """Return views `(W, bias)` of each layer in a flat vector of weights."""
@@ -255,7 +255,3 @@ class BayesianMLP(nn.Module):
             parts.append(torch.randn(fan_in * fan_out, generator=generator) / math.sqrt(max(fan_in, 1)))
             parts.append(torch.zeros(fan_out))
         return torch.cat(parts)
-
-
-def _bounded(raw: Tensor, bound: float) -> Tensor:
-    return bound * torch.tanh(raw / bound)

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.errors import InputError, InputTypeError, check_choice
-from equipoise.network.output import NetworkGaussian
+from equipoise.network.heads import NetworkGaussian
 
 DRAW_BLOCK = 32  # draws that share one seeded stream: draw d depends neither on their number nor on chunks of rows
 

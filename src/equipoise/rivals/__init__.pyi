@@ -7,5 +7,4 @@ from .methods.catalogue import (
     MethodError as MethodError,
     methods_named as methods_named,
 )
-from .methods.implementations import IMPLEMENTATIONS as IMPLEMENTATIONS
-from .methods.regressor import MethodRegressor as MethodRegressor
+from .methods.regressor import IMPLEMENTATIONS as IMPLEMENTATIONS, MethodRegressor as MethodRegressor

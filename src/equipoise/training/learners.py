@@ -103,15 +103,33 @@ class Learner(ABC):
 
     @abstractmethod
     def held_out_error(self, rows: Rows, generator: BatchGenerator, error: ErrorOfMeans) -> Float[Tensor, " n_members"]:
-        """Return the error of the means on held-out rows."""
+        """Return the error of the means on held-out rows.
+
+        Args:
+            rows: The held-out rows.
+            generator: Randomness.
+            error: The error.
+        """
 
     @abstractmethod
     def held_out_nll(self, rows: Rows, generator: BatchGenerator, n_draws: int) -> Float[Tensor, " n_members"]:
-        """Return the negative log likelihood per held-out row of the mixture over `n_draws` draws."""
+        """Return the negative log likelihood per held-out row of the mixture over draws.
+
+        Args:
+            rows: The held-out rows.
+            generator: Randomness.
+            n_draws: Number of draws of everything uncertain.
+        """
 
     @abstractmethod
     def start_variances(self, rows: AnyRows, validation: Rows | None, init_std: float) -> None:
-        """Set all variances from the residuals of the means, and spreads of the weights to `init_std`."""
+        """Set all variances from the residuals of the means, and spreads of the weights to a small value.
+
+        Args:
+            rows: Training rows.
+            validation: Held-out rows; None without any.
+            init_std: Standard deviation of each weight.
+        """
 
     @abstractmethod
     def hold_means(self) -> None:

@@ -99,7 +99,12 @@ class Phase(ABC):
 
     @abstractmethod
     def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
-        """Return the loss on held-out rows, one for each member; the generator is the same in every epoch."""
+        """Return the loss on held-out rows, one for each member.
+
+        Args:
+            rows: The held-out rows.
+            generator: Randomness, the same in every epoch.
+        """
 
     def is_warming_up(self, epoch: int) -> bool:
         """Return whether the objective still changes in the epoch with this number, from 1."""
@@ -117,7 +122,7 @@ class MeansPhase(Phase):
     error: ErrorOfMeans = staticmethod(mean_rmse)
 
     def start(self, rows: AnyRows, validation: Rows | None) -> None:
-        """Start from the means as they are."""
+        """Start from the means as they are; arguments are those of `Phase.start`."""
 
     def groups(self) -> list[dict]:
         """Return the means."""
@@ -128,11 +133,11 @@ class MeansPhase(Phase):
         return one_cycle(fraction)
 
     def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the error of the means."""
+        """Differentiate the error of the means; arguments are those of `Phase.backward`."""
         return self.learner.backward_error(batch, generator, self.error)
 
     def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
-        """Return the error of the means on held-out rows."""
+        """Return the error of the means on held-out rows; arguments are those of `Phase.validate`."""
         return self.learner.held_out_error(rows, generator, self.error)
 
 
@@ -142,7 +147,7 @@ class BoundPhase(Phase):
     name, number, loss, can_stop = "elbo", 1, "nll", True
 
     def start(self, rows: AnyRows, validation: Rows | None) -> None:
-        """Set variances from the residuals of the means, and small spreads for the weights."""
+        """Set variances from the residuals of the means, and small spreads for the weights; arguments are those of `Phase.start`."""
         self.learner.start_variances(rows, validation, self.plan.init_std)
 
     def groups(self) -> list[dict]:
@@ -158,12 +163,12 @@ class BoundPhase(Phase):
         return min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
 
     def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the bound, and return the negative log likelihood per row."""
+        """Differentiate the bound, and return the negative log likelihood per row; arguments are those of `Phase.backward`."""
         kl_weight, temperature = self.kl_weight(fraction), self.plan.temperature
         return self.learner.backward_bound(batch, n_rows, generator, kl_weight, temperature)
 
     def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
-        """Return the negative log likelihood per held-out row under the predicted mixture."""
+        """Return the negative log likelihood per held-out row under the predicted mixture; arguments are those of `Phase.validate`."""
         return self.learner.held_out_nll(rows, generator, self.plan.draws_per_row(len(rows)))
 
     def is_warming_up(self, epoch: int) -> bool:
@@ -181,7 +186,7 @@ class NoisePhase(BoundPhase):
     name, number, can_stop, keeps_best = "noise", 2, False, True
 
     def start(self, rows: AnyRows, validation: Rows | None) -> None:
-        """Start from the best state."""
+        """Start from the best state; arguments are those of `Phase.start`."""
 
     def kl_weight(self, fraction: float) -> float:
         """Return 1."""

@@ -25,6 +25,7 @@ from equipoise.network import (
     LOG_VAR_BOUND,
     BayesianMLP,
     WeightDraws,
+    bounded,
     derived_seed,
     layer_views,
     n_weights,
@@ -116,7 +117,7 @@ def _last_units(sizes: Sequence[int], weights: Float[Tensor, " P"]) -> Float[Ten
 def _curvature(network: BayesianMLP, weights: Float[Tensor, " P"], rows: Rows) -> Float[Tensor, "n_units h h"]:
     phi = features(network, weights, rows.x).double()
     raw = (phi @ _last_units(network.sizes, weights).double().mT)[:, network.n_outputs :]
-    log_var = LOG_VAR_BOUND * torch.tanh(raw / LOG_VAR_BOUND)
+    log_var = bounded(raw, LOG_VAR_BOUND)
     slope = 1.0 - (log_var / LOG_VAR_BOUND).square()
     return gauss_newton(phi, log_var.exp(), slope, ~rows.y.isnan())
 

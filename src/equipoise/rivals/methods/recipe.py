@@ -77,8 +77,8 @@ class MethodRecipe(Recipe):
             case "paper":
                 return dict.fromkeys(names, TolerancePrior.paper())
             case "given":
-                given = self.tolerance if isinstance(self.tolerance, Mapping) else dict.fromkeys(names, self.tolerance)
-                return {name: 0.0 if _is_learned(given.get(name)) else given[name] for name in names}
+                user = self.tolerance if isinstance(self.tolerance, Mapping) else dict.fromkeys(names, self.tolerance)
+                return {name: 0.0 if _is_learned(user.get(name)) else user[name] for name in names}
         return dict.fromkeys(names, 0.0)
 
     def sensor_stds(

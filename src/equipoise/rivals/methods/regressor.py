@@ -8,6 +8,9 @@ import torch
 from equipoise.balances import LinearConstraint
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.rivals.methods.catalogue import IMPOSITIONS, Method, MethodError
+from equipoise.rivals.methods.dropout import Dropout
+from equipoise.rivals.methods.gains import Completion, Projection
+from equipoise.rivals.methods.laplace import LastLayerLaplace
 from equipoise.rivals.methods.recipe import MethodRecipe
 from equipoise.training import TrainingPlan
 
@@ -141,3 +144,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
     @property
     def _probabilities(self) -> list[float]:
         return np.atleast_1d(self.dropout).tolist()
+
+
+IMPLEMENTATIONS: tuple[type, ...] = (MethodRegressor, Dropout, LastLayerLaplace, Projection, Completion)
+"""What a model file of a `MethodRegressor` may name beside the parts of the core."""

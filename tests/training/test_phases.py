@@ -1,0 +1,64 @@
+"""Phases: the order of rows, and a training of phases of somebody else's."""
+
+import math
+
+import torch
+from small_runs import data, plain_model
+
+from equipoise.training.loop import train
+from equipoise.training.phases import BoundPhase, MeansPhase, NoisePhase, shuffled
+from equipoise.training.plan import TrainingPlan
+
+
+def test_an_epoch_shows_every_row_as_often_as_it_has_passes():
+    order = shuffled(50, 3, torch.Generator().manual_seed(0))
+    assert order.bincount().tolist() == [3] * 50
+    parts = order.split(50)
+    assert all(sorted(part.tolist()) == list(range(50)) for part in parts)
+    assert not torch.equal(parts[0], parts[1])
+
+
+class SlowMeans(MeansPhase):
+    """Means at a constant rate, for as many epochs as it says."""
+
+    n_epochs = 5
+
+    def rate(self, fraction):
+        return 1.0
+
+
+class Squares(SlowMeans):
+    """Mean squared errors, of outputs together."""
+
+    name, loss, n_epochs = "squares", "mse", 300
+
+    @staticmethod
+    def error(mean, y, group):
+        return (mean - y).square().mean()
+
+
+def test_a_training_may_have_other_phases():
+    plan = TrainingPlan(max_epochs=20, noise_epochs=2)
+    history = train(plain_model(), data(), data(32, 1), plan, phases=[SlowMeans, NoisePhase])
+    assert [record["phase"] for record in history.epochs] == 5 * ["means"] + 2 * ["noise"]
+    assert history.stopped == "all epochs run"
+
+
+def test_a_phase_with_an_error_of_its_own_minimises_it():
+    """A linear network of one input: its optimum is that of least squares."""
+    model, rows = plain_model(3, hidden=()), data()
+    history = train(model, rows, None, TrainingPlan(mean_learning_rate=0.05), phases=[Squares])
+    X = torch.cat([rows.x, torch.ones_like(rows.x)], 1).double()
+    left = rows.y - X @ torch.linalg.lstsq(X, rows.y).solution
+    assert abs(history.epochs[-1]["mse"] / float(left.square().mean()) - 1.0) < 1e-2
+
+
+def test_a_phase_that_may_stop_stops_after_its_patience():
+    class Impatient(BoundPhase):
+        def rate(self, fraction):
+            return 0.0
+
+    plan = TrainingPlan(max_epochs=60, mean_epochs=0, noise_epochs=0, kl_warmup=0.0, patience=4)
+    history = train(plain_model(), data(), data(32, 1), plan, phases=[Impatient])
+    assert len(history.epochs) == 1 + 4
+    assert all(math.isfinite(record["nll"]) for record in history.epochs)
