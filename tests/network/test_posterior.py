@@ -5,7 +5,10 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from equipoise.network.posterior import MeanFieldGaussian
+from equipoise.network.heads import NetworkGaussian
+from equipoise.network.mlp import BayesianMLP
+from equipoise.network.model import ConstrainedBNN
+from equipoise.network.posterior import DRAW_BLOCK, MeanFieldGaussian, WeightDraws, n_weights
 
 
 def posterior(n=7, prior_std=1.0, dtype=torch.float64, seed=0):
@@ -83,3 +86,47 @@ class Call(torch.nn.Module):
 
     def forward(self, *arguments):
         return getattr(self.q, self.method)(*arguments)
+
+
+class Linearised(WeightDraws):
+    """Normal weights of standard deviation 0.1, at whose draws the mean head is linear; variances stay at loc."""
+
+    name = "linearised"
+
+    def __init__(self, loc):
+        super().__init__()
+        self.register_buffer("loc", loc)
+
+    def draw_block(self, seed, block, generator):
+        return self.loc + 0.1 * torch.randn(DRAW_BLOCK, len(self.loc), generator=generator, dtype=self.loc.dtype)
+
+    def evaluate(self, network, weights, x, forward):
+        at_loc = network.at_vector(self.loc, x)
+
+        def slope(delta):
+            return torch.func.jvp(lambda theta: network.at_vector(theta, x).mean, (self.loc,), (delta,))[1]
+
+        mean = at_loc.mean + torch.func.vmap(slope)(weights - self.loc)
+        return NetworkGaussian(mean, at_loc.var.expand_as(mean))
+
+    @classmethod
+    def blank(cls, sizes, prior_std, **settings):
+        return cls(torch.zeros(n_weights(sizes)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # by torch, of its own parts
+@pytest.mark.parametrize("hidden", [(), (5,)])
+def test_a_linearised_posterior_is_one_class_that_a_whole_model_draws_from(hidden):
+    """Its mean is that of the forward pass at the draw where the network is linear, and near loc elsewhere."""
+    plain = BayesianMLP(2, 3, hidden, "tanh", generator=torch.Generator().manual_seed(0)).double()
+    loc = plain.posterior.loc.detach()
+    model = ConstrainedBNN(plain.with_posterior(Linearised(loc)))
+    x, draws = torch.randn(4, 2, generator=torch.Generator().manual_seed(1)).double(), model.draw(5, 1)
+    linear = model.at(draws, x, None)
+    assert linear.mean.shape == (DRAW_BLOCK, 4, 3)
+    torch.testing.assert_close(linear.var, plain.at_means(x).var.expand_as(linear.var))
+    if not hidden:
+        torch.testing.assert_close(linear.mean, plain.at(draws.weights, x).mean)
+    step = 1e-6 * (draws.weights - loc)
+    near = (plain.at(loc + step, x).mean - plain.at(loc - step, x).mean) / 2e-6
+    torch.testing.assert_close(linear.mean, plain.at_means(x).mean + near, rtol=1e-6, atol=1e-7)

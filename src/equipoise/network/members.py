@@ -40,7 +40,7 @@ class Members(WeightDraws):
         return len(self.weights)
 
     def draw_block(self, seed: int, block: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws P"]:
-        """Return the members in turn; of the arguments, those of `WeightDraws.draw_block`, only `block` has an effect."""
+        """Return the members in turn; arguments are those of `WeightDraws.draw_block`, of which only `block` counts."""
         number = torch.arange(DRAW_BLOCK * block, DRAW_BLOCK * (block + 1), device=self.weights.device)
         return self.weights[number % len(self.weights)]
 

@@ -172,6 +172,8 @@ class TrainingRun:
         settings = (*settings, network.sizes, network.activation, posterior.prior_std, scheme)
         if posterior.name != "mean-field":  # earlier checkpoints name no posterior
             settings = (*settings, posterior.name, *sorted(posterior.settings().items()))
+        if (imposition := self.model.imposition) is not None:
+            settings = (*settings, imposition.name, *sorted(imposition.settings().items()))
         digest = hashlib.sha256(repr(settings).encode())
         tables = [rows for rows in (self.rows, self.validation) if rows is not None]
         data = (part for rows in tables for piece in rows.pieces() for part in piece.parts())

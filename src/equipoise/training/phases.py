@@ -147,7 +147,7 @@ class BoundPhase(Phase):
     name, number, loss, can_stop = "elbo", 1, "nll", True
 
     def start(self, rows: AnyRows, validation: Rows | None) -> None:
-        """Set variances from the residuals of the means, and small spreads for the weights; arguments are those of `Phase.start`."""
+        """Set variances from residuals, and small spreads for the weights; arguments are those of `Phase.start`."""
         self.learner.start_variances(rows, validation, self.plan.init_std)
 
     def groups(self) -> list[dict]:
@@ -163,12 +163,12 @@ class BoundPhase(Phase):
         return min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
 
     def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the bound, and return the negative log likelihood per row; arguments are those of `Phase.backward`."""
+        """Differentiate the bound, return its likelihood per row; arguments are those of `Phase.backward`."""
         kl_weight, temperature = self.kl_weight(fraction), self.plan.temperature
         return self.learner.backward_bound(batch, n_rows, generator, kl_weight, temperature)
 
     def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
-        """Return the negative log likelihood per held-out row under the predicted mixture; arguments are those of `Phase.validate`."""
+        """Return the loss of the predicted mixture per held-out row; arguments are those of `Phase.validate`."""
         return self.learner.held_out_nll(rows, generator, self.plan.draws_per_row(len(rows)))
 
     def is_warming_up(self, epoch: int) -> bool:

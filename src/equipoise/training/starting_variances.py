@@ -36,13 +36,14 @@ def split_residuals(
         validation: Held-out rows; the larger of both residual variances counts. None without any.
         weights: The weight vector whose variance head is set; the posterior means by default.
     """
-    vector: Tensor = model.network.posterior.loc if weights is None else weights
+    if weights is None:
+        return split_residuals(model, rows, validation, model.network.posterior.loc)
     tables = [rows] if validation is None or len(validation) == 0 else [rows, validation]
-    var = torch.stack([_var_of_means(model, table, vector) for table in tables]).amax(0)
+    var = torch.stack([_var_of_means(model, table, weights) for table in tables]).amax(0)
     var = var.clamp_min(1e-8)
     if model.conditioning is not None:
         var = var - _start_balances(model, rows, var)
-    model.network.set_variance_head(var.to(vector.dtype), vector)
+    model.network.set_variance_head(var.to(weights.dtype), weights)
 
 
 def _start_balances(model: ConstrainedBNN, rows: AnyRows, var: Float[Tensor, " n_y"]) -> Float[Tensor, " n_y"]:
