@@ -5,6 +5,7 @@ import math
 import torch
 from small_runs import data, plain_model
 
+from equipoise.training.learners import learner_of
 from equipoise.training.loop import train
 from equipoise.training.phases import BoundPhase, MeansPhase, NoisePhase, shuffled
 from equipoise.training.plan import TrainingPlan
@@ -62,3 +63,13 @@ def test_a_phase_that_may_stop_stops_after_its_patience():
     history = train(plain_model(), data(), data(32, 1), plan, phases=[Impatient])
     assert len(history.epochs) == 1 + 4
     assert all(math.isfinite(record["nll"]) for record in history.epochs)
+
+
+def test_divergences_gain_weight_until_the_warm_up_ends_and_count_in_full_in_the_last_phase():
+    plan = TrainingPlan(max_epochs=50, mean_epochs=5, noise_epochs=5, kl_warmup=0.25)
+    bound, noise = (phase(learner_of(plain_model()), plan) for phase in (BoundPhase, NoisePhase))
+    assert [bound.kl_weight(fraction) for fraction in (0.0, 0.125, 0.25, 0.9)] == [0.0, 0.5, 1.0, 1.0]
+    assert [bound.is_warming_up(epoch) for epoch in (1, 10, 11)] == [True, True, False]  # a quarter of 40
+    assert (noise.kl_weight(0.0), noise.is_warming_up(1)) == (1.0, False)
+    at_once = BoundPhase(learner_of(plain_model()), TrainingPlan(kl_warmup=0.0))
+    assert at_once.kl_weight(1e-3) == 1.0
