@@ -19,6 +19,7 @@ import math
 import numbers
 import os
 from dataclasses import fields
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -55,7 +56,8 @@ def export(model: ConstrainedBNNRegressor, path: str | os.PathLike, n_draws: int
     write(path, lambda file: file.write(buffer.getvalue()))
 
 
-def _traced(module: "MeanAndStd", example: Tensor, dynamic_shapes: tuple) -> torch.export.ExportedProgram:
+def _traced(module: "MeanAndStd", example: Tensor, dynamic_shapes: tuple) -> Any:
+    """Return the program of a module, or raise ArtifactError if its imposition cannot be traced."""
     imposition = module.model.imposition
     try:
         return torch.export.export(module, (example,), dynamic_shapes=dynamic_shapes)

@@ -38,7 +38,7 @@ def test_a_corrupt_model_is_refused(refused_model):
 
 def test_a_model_of_a_newer_format_is_refused(refused_model):
     assert "'changed.safetensors' was written by a newer equipoise (format 9)" in refused_model(
-        lambda raw: raw.replace(rb"\"format_version\":2", rb"\"format_version\":9")
+        lambda raw: raw.replace(rb"\"format_version\":3", rb"\"format_version\":9")
     )
 
 
