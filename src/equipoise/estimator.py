@@ -324,7 +324,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             p = replace(p, n_draws=int(n_draws))
         labels = getattr(X, "index", None) if frames.is_frame(X) else None
         inputs = self._input_names or ()
-        learned: Any = {"tolerance": () if self.constraint_ is None else self.tolerances_["tol_std"].to_numpy()}
+        learned: Any = {"tolerance": () if self.model_.conditioning is None else self.tolerances_["tol_std"].to_numpy()}
         learned |= {"sensor_std": self.sensor_std_["std"].to_numpy()}
         return reconcile_with_model(
             p, measured, std, level=level, least_draws=least_draws, inputs=inputs, labels=labels, **learned

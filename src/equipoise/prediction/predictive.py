@@ -125,7 +125,8 @@ class Predictive(Mixture):
                 f"baseline must predict the same rows and outputs ({len(self.X)} rows of {self.outputs}), "
                 f"but got {len(baseline.X)} rows of {baseline.outputs}."
             )
-        balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
+        constraint = None if self.model.conditioning is None else self.standardizer.constraint
+        balances = () if constraint is None else constraint.names
         closed, bytes_per_row = self._closed_form(), 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8)
         parts = []
         for rows in self.chunks(bytes_per_row):

@@ -226,6 +226,15 @@ def test_an_ensemble_is_exported_with_each_member_once(tmp_path):
     np.testing.assert_allclose(std.detach(), model.predict(X, return_std=True)[1], rtol=1e-4)
 
 
+@pytest.mark.usefixtures("long_training")
+@pytest.mark.parametrize("name", ["vi+penalty", "ensemble+learned"])
+def test_readings_are_reconciled_and_the_ledger_is_a_table_also_where_predictions_have_no_balances(name):
+    model, (X, Y) = fitted(*name.split("+"), max_epochs=4), data(n=5, seed=1)
+    assert np.isfinite(np.asarray(model.reconcile(X, Y, 0.1).mean)).all()
+    table = model.predict_distribution(X).ledger().to_frame()
+    assert any("lost without" in str(column) for column in table) == (name == "ensemble+learned")
+
+
 def test_what_torch_cannot_trace_is_not_exported(tmp_path):
     model = fitted("vi", "completion", max_epochs=2)
     with pytest.raises(eq.EquipoiseError, match=r"by torch operators, but 'completion' does not .*Save it as a model"):
