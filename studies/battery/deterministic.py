@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from equipoise.rivals.cases.battery import KEYS, Settings, load
+from equipoise import battery
 from studies.battery.evaluation import Progress, output_std
 from studies.battery.files import write_text
 from studies.battery.results import Score
@@ -36,7 +36,7 @@ class DeterministicTask:
         cache: Folder in which simulations are kept.
     """
 
-    settings: Settings
+    settings: battery.Settings
     seed: int
     folder: Path
     cache: Path
@@ -61,7 +61,7 @@ class DeterministicTask:
         return self.folder / f"deterministic-{digest(decisive_settings(self.settings), self.seed)[:10]}.json"
 
     def _run(self, progress: Progress) -> Score:
-        data = load(self.settings.data_of(self.seed), self.cache)
+        data = battery.load(self.settings.data_of(self.seed), self.cache)
         X, Y, truth = (table.to_numpy() for table in (data.X, data.Y, data.truth))
         x, y = (torch.as_tensor(_standardize(v, v[data.train]), dtype=torch.float32) for v in (X, Y))
         network = self._train(x[data.train], y[data.train], progress)
@@ -69,7 +69,7 @@ class DeterministicTask:
             mean = network(x[data.test]).double().numpy()
         fitted = Y[data.train]
         error = ((fitted.mean(0) + _std(fitted) * mean - truth[data.test]) ** 2).mean(0) / output_std(data) ** 2
-        return Score.of(dict(zip(KEYS, error.tolist(), strict=True)))
+        return Score.of(dict(zip(battery.KEYS, error.tolist(), strict=True)))
 
     def _train(self, x: Tensor, y: Tensor, progress: Progress) -> Perceptron:
         plan, seed = self.settings.plan(), _mixed(self.seed, START_SEED)

@@ -93,5 +93,5 @@ def test_the_pattern_of_a_single_row_can_be_asked_for():
     solution = Solution(measurements([[1, 1, 1], [1, NAN, 1]], [[1, 1, 1], [2, 1, 2]], CHAIN))
     assert solution.adjuster_of(1).unmeasured.tolist() == [1]
     np.testing.assert_array_equal(solution.factor_of(1).spread, [2, 2])
-    with pytest.raises(IndexError):
+    with pytest.raises(ReconciliationError, match="row must be a position among 2, but got 2"):
         solution.adjuster_of(2)

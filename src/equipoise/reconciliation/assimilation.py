@@ -20,6 +20,7 @@ from torch import Tensor
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.network import joint
 from equipoise.prediction import AnyGaussian
+from equipoise.reconciliation.measurements import ReconciliationError
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +131,7 @@ class RunningMean:
     def value(self) -> Tensor:
         """The mean of all blocks so far."""
         if self._value is None:
-            raise RuntimeError("No draws were added.")
+            raise ReconciliationError("The mean of draws needs one at least, but none was added.")
         return self._value
 
 

@@ -148,11 +148,12 @@ class Solution:
 
         Args:
             row: Position of the row.
+        Raises: ReconciliationError, if there is no such row.
         """
         for group in self.groups:
             if isinstance(group.rows, slice) or row in group.rows:
                 return group.adjuster
-        raise IndexError(row)
+        raise ReconciliationError(f"row must be a position among {len(self.measurements)}, but got {row}.")
 
     def factor_of(self, row: int) -> Whitening:
         """Return the whitening factor of one row.

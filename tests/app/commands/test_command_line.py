@@ -95,7 +95,7 @@ def test_an_error_that_nobody_raised_on_purpose_is_called_a_bug_and_its_tracebac
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["check", "cell.toml"]) == 70
     said = capsys.readouterr().err
-    assert said.startswith("equipoise: This is a bug in equipoise, not in what was given to it (KeyError: 'x').")
+    assert said.startswith("equipoise: This is a bug in equipoise, not in its input (KeyError: 'x').")
     assert len(said.splitlines()) == 1
     (report,) = tmp_path.glob("equipoise-*.txt")
     assert f"the traceback in '{report}'" in said

@@ -123,11 +123,6 @@ def print_note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
-def print_error(text: str) -> None:
-    """Print an error message in one line on standard error."""
-    print(f"equipoise: {' '.join(text.split())}", file=sys.stderr)
-
-
 def is_interactive() -> bool:
     """Return whether standard error, where progress is shown, is a terminal."""
     return sys.stderr.isatty()

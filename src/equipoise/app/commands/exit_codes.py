@@ -1,6 +1,6 @@
 """Exit codes of commands, and how signals, broken pipes and Ctrl-C become exit codes.
 
-`command_line.main` decides which error gets which of them; `bug_report` tells of those that are bugs.
+`command_line.main` decides what gets which of them; errors get theirs in `app/bug_report.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any
 from typer.core import TyperGroup
 
 BALANCE_VIOLATED = 1  # `check` is done, and a balance does not hold
-WRONG_INPUT = 2  # an error that the library raised on purpose
-BUG = 70  # EX_SOFTWARE of sysexits.h: an error inside the program
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as shells report SIGINT, SIGPIPE and SIGTERM
 MESSAGES = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 

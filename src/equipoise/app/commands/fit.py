@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.app.bug_report import BUG, WRONG_INPUT
 from equipoise.app.commands.check import diagnose_job
 from equipoise.app.commands.console import is_interactive, print_note, print_text
-from equipoise.app.commands.exit_codes import BUG, WRONG_INPUT
 from equipoise.app.commands.fit_files import EpochLog, FitFiles
 from equipoise.app.commands.model_summary import Scores, output_scores, print_scores, print_tolerances, score_notes
-from equipoise.app.commands.shared_options import Device, JobFile, check_device, check_output
+from equipoise.app.commands.shared_options import Device, JobFile, check_output
 from equipoise.app.commands.table_rows import TableRows, file_sha256, read_job_rows
 from equipoise.app.commands.training_job import load_training_job
-from equipoise.errors import EquipoiseError
+from equipoise.errors import EquipoiseError, check_device
 
 if TYPE_CHECKING:
     from equipoise.app.job import Job

@@ -1,6 +1,5 @@
 """Cases: synthetic tables to compare methods on, each made by seeded code and described by a job file."""
 
-from equipoise.rivals.cases.case import Case, CaseError, CaseTable, Split
-from equipoise.rivals.cases.collection import named_case, names, write_case
+import lazy_loader
 
-__all__ = ["Case", "CaseError", "CaseTable", "Split", "named_case", "names", "write_case"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
