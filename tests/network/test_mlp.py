@@ -190,7 +190,7 @@ def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autogra
 
     gaussian = net(x, torch.Generator().manual_seed(2))
     ours, theirs = torch.cat([gaussian.mean, gaussian.var], -1), plainly()
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
     inputs = (net.posterior.loc, net.posterior.log_std, x)
     for a, b in zip(
         torch.autograd.grad((ours * weight).sum(), inputs),
@@ -207,5 +207,5 @@ def test_features_are_the_last_hidden_units_from_which_the_last_layer_makes_the_
     W, bias = net.layers(weights)[-1]
     expected = net.at(weights.unsqueeze(0), x)
     made = net.heads(net.features(weights, x) @ W + bias)
-    torch.testing.assert_close(made.mean, expected.mean[0], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(made.mean, expected.mean[0], rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(made.var, expected.var[0], rtol=1e-12, atol=0.0)

@@ -28,7 +28,7 @@ def test_the_array_holds_the_columns_asked_for_in_their_order(plant):
         assert is_mapped(table)
         assert is_mapped(table[:, :2])
         assert not table.flags.writeable
-        np.testing.assert_allclose(table, PLANT[["z", "x", "y"]].to_numpy(float), rtol=1e-15)
+        np.testing.assert_allclose(table, PLANT[["z", "x", "y"]].to_numpy(float), rtol=1e-13)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("mine"), KeyboardInterrupt("mine"), OSError("mine")])

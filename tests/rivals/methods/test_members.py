@@ -73,8 +73,9 @@ def test_dropout_leaves_units_out_as_often_as_it_says_and_keeps_the_mean():
 
 def test_draws_depend_on_seed_and_block_alone():
     net = network()
-    source = Dropout(net, starting_weights(net, [1])[0], 0.4)
-    assert torch.equal(source.draw(5, 2), source.draw(5, 2))
+    source, other = (Dropout(net, starting_weights(net, [1])[0], 0.4) for _ in range(2))
+    other.draw(6, 2), other.draw(5, 7)  # whatever was drawn before
+    assert torch.equal(source.draw(5, 2), other.draw(5, 2))
     assert not torch.equal(source.draw(5, 2), source.draw(5, 3))
     assert not torch.equal(source.draw(5, 2), source.draw(6, 2))
 
