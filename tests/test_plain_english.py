@@ -220,6 +220,36 @@ def undescribed(texts: Sources) -> list[str]:
     return sorted(f"{each.path}: no arguments: {name}" for each in offered.values() for name in without_arguments(each))
 
 
+def describes_in_annotations(function: ast.FunctionDef) -> bool:
+    """Whether all arguments are options of a command, whose help describes them where they are declared."""
+    return function.name == "run" and all(argument.annotation for argument in function.args.args)
+
+
+def public_without_arguments(source: str) -> list[str]:
+    """Names of all public functions and methods that take several arguments and do not describe them."""
+    public = [each for each in functions(ast.parse(source)) if not each.name.startswith("_") and not is_property(each)]
+    return [
+        each.name
+        for each in public
+        if len(parameters(each)) > 1
+        and not DESCRIBED.search(ast.get_docstring(each) or "")
+        and not describes_in_annotations(each)
+    ]
+
+
+def test_every_public_function_of_several_arguments_describes_them():
+    lacking = {path: names for path, text in sources().items() if (names := public_without_arguments(text))}
+    assert lacking == {}
+
+
+def test_a_public_function_that_does_not_describe_its_arguments_is_reported():
+    source = (
+        'def add(x, y):\n    """Add."""\ndef _add(x, y): ...\ndef negate(x): ...\nclass C:\n    def f(self, x, y): ...'
+    )
+    assert public_without_arguments(source) == ["add", "f"]
+    assert public_without_arguments('def add(x, y):\n    """Add.\n\n    Args:\n        x, y: Numbers.\n    """') == []
+
+
 def test_what_a_door_offers_describes_its_arguments():
     lines = undescribed(sources() | sources("pyi"))
     assert list(lines) == []

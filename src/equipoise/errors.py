@@ -68,7 +68,12 @@ def check_choice(name: str, value: Any, choices: Collection) -> None:
 
 
 def check_count(name: str, value: Any) -> None:
-    """Raise an InputError with the parameter's name unless its value is a whole number of at least 1."""
+    """Raise an InputError with the parameter's name unless its value is a whole number of at least 1.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: Its value.
+    """
     if not is_count(value):
         raise InputError(f"{name} must be a whole number of at least 1, but got {value!r}.")
 
@@ -77,19 +82,33 @@ def check_counts(name: str, values: Any) -> None:
     """Raise an InputError with the parameter's name unless all its values are whole numbers of at least 1.
 
     An empty collection is accepted.
+
+    Args:
+        name: Name of the parameter, for the message.
+        values: Its value, a collection.
     """
     if not (isinstance(values, Iterable) and all(map(is_count, values))):
         raise InputError(f"{name} must hold positive whole numbers, but got {values!r}.")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Raise an InputError with the parameter's name unless its value is a finite number above 0."""
+    """Raise an InputError with the parameter's name unless its value is a finite number above 0.
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: Its value.
+    """
     if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
         raise InputError(f"{name} must be a positive number, but got {value!r}.")
 
 
 def check_fraction(name: str, value: Any) -> None:
-    """Raise an InputError with the parameter's name unless its value is a number in [0, 1)."""
+    """Raise an InputError with the parameter's name unless its value is a number in [0, 1).
+
+    Args:
+        name: Name of the parameter, for the message.
+        value: Its value.
+    """
     if not (isinstance(value, numbers.Real) and 0 <= float(value) < 1):
         raise InputError(f"{name} must be in [0, 1), but got {value!r}.")
 

@@ -12,7 +12,12 @@ import numpy as np
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file under another name and move it to its place."""
+    """Write a file under another name and move it to its place.
+
+    Args:
+        path: The file; replaced if it exists.
+        content: Its bytes.
+    """
     place = path.resolve()
     part = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
@@ -26,12 +31,22 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8."""
+    """Write a text file in UTF-8.
+
+    Args:
+        path: The file; replaced if it exists.
+        text: Its text.
+    """
     write_bytes(path, text.encode())
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name into one compressed npz file."""
+    """Write arrays by name into one compressed npz file.
+
+    Args:
+        path: The file; replaced if it exists.
+        arrays: The arrays by name.
+    """
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     write_bytes(path, content.getvalue())

@@ -57,7 +57,12 @@ class Printed:
         return report.number(float(printed), digits)
 
     def ours(self, run: Results, model: str) -> float:
-        """Return our number of a model."""
+        """Return our number of a model.
+
+        Args:
+            run: Results of a run.
+            model: Name of the model.
+        """
         return self.factor * attrgetter(self.path.format(model=model))(run)
 
 
@@ -173,6 +178,9 @@ PRINTED = {
 def kl_from(prior_mean: float, prior_std: float, mean: float, std: float) -> float:
     """Compute the KL divergence of a normal distribution from its normal prior, in nats (K2).
 
+    Args:
+        prior_mean, prior_std: Mean and standard deviation of the prior.
+        mean, std: Those of the other distribution.
     Example:
         >>> round(kl_from(-2.0, 1.0, -1.99, 1.0), 6)
         5e-05
@@ -184,6 +192,9 @@ def kl_from(prior_mean: float, prior_std: float, mean: float, std: float) -> flo
 def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
     """Compute mean and standard deviation of `exp(N(mu, std²))` (K4).
 
+    Args:
+        mu: Mean of the logarithm.
+        std: Its standard deviation.
     Example:
         >>> mean, std = log_normal_moments(0.0, 1.0)
         >>> round(mean, 4), round(std, 4)

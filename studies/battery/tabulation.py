@@ -235,7 +235,12 @@ def symbol(key: str) -> str:
 
 
 def best(runs: Runs, number: ModelNumber) -> str | None:
-    """Find the model whose number is significantly the smallest; return None with one seed, or if there is none."""
+    """Find the model whose number is significantly the smallest; return None with one seed, or if there is none.
+
+    Args:
+        runs: Results, one for each seed.
+        number: Computes the number from the results of a model.
+    """
     if len(runs) < 2:
         return None
     for model in MODELS:

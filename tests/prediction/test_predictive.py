@@ -616,7 +616,7 @@ def test_the_size_of_chunks_changes_nothing(case, monkeypatch):
 @pytest.mark.parametrize("at_once", [1, 7, 32])
 def test_how_many_draws_are_conditioned_at_once_changes_nothing(at_once, monkeypatch):
     expected, p = results(mixed()), mixed()
-    monkeypatch.setattr(mixture, "S_BYTES", at_once * len(p.X) * 9 * 8)  # three balances that hang together
+    monkeypatch.setattr(mixture, "S_BYTES", at_once * len(p.X) * 9 * 8)  # three coupled balances
     assert p._draws_at_once(len(p.X)) == at_once
     assert_same(expected, results(p))
 

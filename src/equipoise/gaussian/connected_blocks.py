@@ -122,7 +122,12 @@ class BlockGroup:
     def S(
         self, v: Float[Tensor, "... n_blocks J"], r: Float[Tensor, "... n_blocks k"]
     ) -> Float[Tensor, "... n_blocks k k"]:
-        """Compute `S = B diag(v) Bᵀ + diag(r)` (C1)."""
+        """Compute `S = B diag(v) Bᵀ + diag(r)` (C1).
+
+        Args:
+            v: Variances by block, shape `(..., n_blocks, J)`.
+            r: Tolerance variances by block, shape `(..., n_blocks, k)`.
+        """
         if self.products is None:
             return self.gram(v) + torch.diag_embed(r)
         lead = batch_shape(v, r)

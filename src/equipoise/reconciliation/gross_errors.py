@@ -36,12 +36,24 @@ NUMBERS_AT_ONCE = 2**21  # numbers that are compared at once
 
 
 def measurement_test(solution: Solution, level: float, correction: str | None) -> GrossErrorTest:
-    """Test each sensor for a bias, with maximum power (R7)."""
+    """Test each sensor for a bias, with maximum power (R7).
+
+    Args:
+        solution: The reconciled measurements.
+        level: Confidence level of the test of a row.
+        correction: Correction for several candidates; None for none.
+    """
     return _directional_test("Measurement test", solution, level, correction, leaks=False)
 
 
 def likelihood_ratio_test(solution: Solution, level: float, correction: str | None) -> GrossErrorTest:
-    """Test each sensor for a bias and each balance for a leak by the likelihood ratio (R7)."""
+    """Test each sensor for a bias and each balance for a leak by the likelihood ratio (R7).
+
+    Args:
+        solution: The reconciled measurements.
+        level: Confidence level of the test of a row.
+        correction: Correction for several candidates; None for none.
+    """
     return _directional_test("Likelihood ratio test", solution, level, correction, leaks=True)
 
 
@@ -167,6 +179,11 @@ def nodal_test(solution: Solution, level: float, correction: str | None) -> Gros
         z_k = (C z − b)_k / sqrt((C V Cᵀ)_kk + r_k)        (R6)
 
     A balance with an unmeasured variable cannot be tested in this way; the likelihood ratio test can use it.
+
+    Args:
+        solution: The reconciled measurements.
+        level: Confidence level of the test of a row.
+        correction: Correction for several candidates; None for none.
     """
     table = solution.measurements
     C, b = table.C, table.constraint.b
@@ -185,7 +202,13 @@ def nodal_test(solution: Solution, level: float, correction: str | None) -> Gros
 
 
 def candidates_of(solution: Solution, *, sensors: bool = True, leaks: bool = True) -> tuple[Candidate, ...]:
-    """List the candidates for gross errors: the sensors that are reconciled, then the balances."""
+    """List the candidates for gross errors: the sensors that are reconciled, then the balances.
+
+    Args:
+        solution: The reconciled measurements.
+        sensors: Whether sensors are candidates.
+        leaks: Whether balances are candidates.
+    """
     table = solution.measurements
     named = zip(table.names[: table.reported], table.units, strict=False)
     candidates = [Candidate(name, SENSOR, unit) for name, unit in named] if sensors else []

@@ -139,7 +139,7 @@ def test_far_values_stand_beside_those_of_chance():
 def test_a_balance_is_told_with_its_sizes_and_verdict():
     assert plain(sentences.balance(residuals(), tolerance())) == (
         "Of measured rows, 95 % miss “sum” by no more than 0.980 kg/s, of the model's draws by 3.92 kg/s before and "
-        "0.0392 kg/s after conditioning; the data say how far it holds, within a standard deviation between 0.0500 and "
+        "0.0392 kg/s after conditioning; the data determine its tolerance, a standard deviation between 0.0500 and "
         "0.200 kg/s."
     )
 
@@ -165,9 +165,12 @@ def test_a_balance_that_no_row_can_check_is_called_so():
         ("exact to rounding", "obey it to rounding"),
         ("fixed", "was given, 0.100 kg/s"),
         ("informed", "between 0.0500 and 0.200 kg/s"),
-        ("not informed by the data", "say nothing of its tolerance"),
+        ("not informed by the data", "do not determine its tolerance"),
         ("not converged", "train for longer"),
-        ("not separable from sensor noise", "only together, a standard deviation of 0.300 kg/s"),
+        (
+            "not separable from sensor noise",
+            "only the sum of its tolerance and sensor noise, a standard deviation of 0.300 kg/s; give",
+        ),
         ("a verdict of tomorrow", "a verdict of tomorrow"),
     ],
 )

@@ -36,7 +36,7 @@ class CommandGroup(TyperGroup):
     """Commands that raise `CommandExit` on Ctrl-C and broken pipes; typer's own group ends the process, with 1."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Parse a command line; the help is printed here."""
+        """Parse a command line, or print the help; arguments are those of `TyperGroup.make_context`."""
         with _command_exits():
             return super().make_context(*arguments, **options)
 

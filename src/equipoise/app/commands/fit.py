@@ -75,6 +75,9 @@ class FitOptions:
     def command(self, job: Path, model: Path) -> str:
         """Return the command line of a fit.
 
+        Args:
+            job: The job file.
+            model: The model file that the fit writes.
         Example:
             >>> FitOptions(seed=3).command(Path("my cell.toml"), Path("cell.safetensors"))
             "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3"

@@ -16,7 +16,12 @@ SkipIncomplete = Annotated[bool, typer.Option(SKIP_INCOMPLETE, help="Leave out r
 
 
 def check_output(output: Path, *sources: Path) -> None:
-    """Raise TableError if the output of a command is one of the files that it reads."""
+    """Raise TableError if the output of a command is one of the files that it reads.
+
+    Args:
+        output: The file to be written.
+        sources: The files that are read.
+    """
     from equipoise.app.tables import TableError
 
     if output.resolve() in (path.resolve() for path in sources):

@@ -108,7 +108,12 @@ def read_model_rows(model: ConstrainedBNNRegressor, path: Path, skip_incomplete:
 
 
 def check_not_empty(n_rows: int, path: Path) -> None:
-    """Raise TableError if no complete row is left of a table."""
+    """Raise TableError if no complete row is left of a table.
+
+    Args:
+        n_rows: Number of complete rows.
+        path: The table's file, for the message.
+    """
     from equipoise.app import tables
 
     if not n_rows:
@@ -172,7 +177,12 @@ def line_finder(path: Path) -> Callable[[Sequence[int]], list[int]] | None:
 
 
 def frame_or_array(model: ConstrainedBNNRegressor, frame: pd.DataFrame) -> Any:
-    """Return a frame as it is for a model that was fitted with frames, otherwise as an array."""
+    """Return a frame as it is for a model that was fitted with frames, otherwise as an array.
+
+    Args:
+        model: The fitted model.
+        frame: Columns of a table.
+    """
     return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
 
 

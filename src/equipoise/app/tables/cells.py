@@ -77,7 +77,13 @@ def complete(frame: pd.DataFrame, columns: Sequence[str], path: PathLike) -> pd.
 
 
 def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
-    """Return the requested column names, or all `names` if `columns` is None; raise TableError for unknown ones."""
+    """Return the requested column names, or all `names` if `columns` is None; raise TableError for unknown ones.
+
+    Args:
+        columns: Names of the requested columns; None for all.
+        names: Names of all columns of the table.
+        path: The table's file, for the message.
+    """
     if unknown := [name for name in columns or () if name not in names]:
         rule = f"'{path.name}' must have the columns asked for, but got none called {quoted_list(unknown)}."
         advice = did_you_mean(unknown[0], names) if len(unknown) == 1 else f"Known: {quoted_list(names)}."
@@ -87,7 +93,12 @@ def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) ->
 
 
 def floats(column: pd.Series, number_format: NumberFormat) -> Array:
-    """Convert a column to float64, NaN where missing, shape `(n,)`; raise ValueError if a cell is not a number."""
+    """Convert a column to float64, NaN where missing, shape `(n,)`; raise ValueError if a cell is not a number.
+
+    Args:
+        column: Cells as they were read.
+        number_format: How numbers are written in the table.
+    """
     if pd.api.types.is_numeric_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     cells = column.to_numpy(dtype=object)
