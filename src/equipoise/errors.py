@@ -2,7 +2,7 @@
 
 In: the name and the value of a parameter. Out: an `EquipoiseError`, or nothing.
 
-Calls: no room.
+Calls: no other room.
 """
 
 import math

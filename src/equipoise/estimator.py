@@ -1,4 +1,10 @@
-"""ConstrainedBNNRegressor, the scikit-learn estimator: arrays or data frames in the user's units in, the same out."""
+"""ConstrainedBNNRegressor, the scikit-learn estimator.
+
+In: parameters, balances, and arrays or data frames in the user's units. Out: predictions, draws, intervals and
+reconciled values in the user's units and kind of table, and what the fit learned about balances and sensors.
+
+Calls: `artifact` (to save), `reconciliation`, `prediction`, `training`, `network`, `data`, `balances`.
+"""
 
 import os
 from collections.abc import Callable

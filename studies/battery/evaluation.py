@@ -17,19 +17,19 @@ from equipoise import ConstrainedBNNRegressor, Ledger, Predictive, battery, metr
 from studies.battery.results import (
     HEATS,
     VOLTAGES,
-    Calibration,
-    History,
+    CoverageRecord,
     LedgerTerms,
     ModelResults,
     ModelsResults,
     ModelsTolerances,
     ObservationStd,
     Results,
-    RowCounts,
     Scales,
-    Score,
+    ScoreByOutput,
+    SplitSizes,
     Tolerance,
     Tolerances,
+    TrainingRecord,
     Variable,
     Versions,
     Violation,
@@ -145,7 +145,7 @@ def assemble(
         output_std=_by_output(output_std(data)),
         scales=_scales(data),
         input_output_table=input_output_table(data),
-        rows=RowCounts(train=len(data.train), validation=len(data.validation), test=len(data.test)),
+        rows=SplitSizes(train=len(data.train), validation=len(data.validation), test=len(data.test)),
         config=config,
         seconds=seconds,
         versions=versions(),
@@ -228,10 +228,10 @@ def _noise_var(ledger: Ledger) -> Array:
     return (ledger.aleatoric - ledger.reduction).clip(0) + ledger.sensor
 
 
-def _calibration(pit: Array) -> Calibration:
+def _calibration(pit: Array) -> CoverageRecord:
     shares = metrics.coverage_of_pit(pit, LEVELS)
     counts = [np.histogram(column, bins=PIT_BINS, range=(0, 1))[0] for column in pit.T]
-    return Calibration(levels=LEVELS, coverage=_by_output(shares.T), pit_counts=_by_output(counts))
+    return CoverageRecord(levels=LEVELS, coverage=_by_output(shares.T), pit_counts=_by_output(counts))
 
 
 def _ledger(ledger: Ledger, s: Array) -> dict[str, LedgerTerms]:
@@ -248,9 +248,9 @@ def _ledger(ledger: Ledger, s: Array) -> dict[str, LedgerTerms]:
     }
 
 
-def _history(estimator: ConstrainedBNNRegressor) -> History:
+def _history(estimator: ConstrainedBNNRegressor) -> TrainingRecord:
     history = estimator.history_
-    return History(
+    return TrainingRecord(
         epochs=len(history.epochs),
         best_epoch=history.best_epoch,
         seconds=sum(history.column("seconds")),
@@ -301,8 +301,8 @@ def _by_output(values: Any) -> Any:
     return dict(zip(battery.KEYS, np.asarray(values).tolist(), strict=True))
 
 
-def _score(values: Array) -> Score:
-    return Score.of(_by_output(values))
+def _score(values: Array) -> ScoreByOutput:
+    return ScoreByOutput.of(_by_output(values))
 
 
 def _mean_of(values: Array, keys: tuple[str, ...]) -> float:

@@ -52,7 +52,7 @@ class _Record(BaseModel):
 # --- One model --------------------------------------------------------------------------------------------------------
 
 
-class Score(_Record):
+class ScoreByOutput(_Record):
     """A number for each output, and their average."""
 
     overall: float = Field(description="Mean over the outputs.")
@@ -60,7 +60,7 @@ class Score(_Record):
     by_output: PerOutput[float] = Field(description="The score of each output.")
 
     @classmethod
-    def of(cls, by_output: Mapping[Any, float]) -> Score:
+    def of(cls, by_output: Mapping[Any, float]) -> ScoreByOutput:
         """Average the scores of the outputs."""
         values = list(by_output.values())
         return cls(overall=np.mean(values).item(), sd_over_outputs=np.std(values, ddof=1).item(), by_output=by_output)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ class Violations(_Record):
     heat_relative: Violation = Field(description="Violation of the heat balance: its |residual| / c_k.")
 
 
-class Calibration(_Record):
+class CoverageRecord(_Record):
     """Shares of the test rows with measured values inside intervals of given probabilities."""
 
     levels: tuple[float, ...] = Field(description="Nominal probabilities of central intervals.")
@@ -119,7 +119,7 @@ class LedgerTerms(_Record):
     lost_without: dict[str, float] = Field(description="By balance, the reduction lost if it alone were left out.")
 
 
-class History(_Record):
+class TrainingRecord(_Record):
     """A summary of the training."""
 
     epochs: int = Field(description="Epochs that were run, both phases together.")
@@ -131,15 +131,15 @@ class History(_Record):
 class ModelResults(_Record):
     """All scores of one model on the test rows."""
 
-    mse_noisy: Score = Field(description="Squared error of predictive means against measured values, over s².")
-    mse_true: Score = Field(description="Squared error of predictive means against values without noise, over s².")
+    mse_noisy: ScoreByOutput = Field(description="Squared error of predictive means against measured values, over s².")
+    mse_true: ScoreByOutput = Field(description="Squared error of predictive means against noise-free values, over s².")
     mse_true_voltages: float = Field(description="Mean of `mse_true` over the five voltages.")
     mse_true_heats: float = Field(description="Mean of `mse_true` over the three heats.")
-    coverage: Score = Field(description="Share of measured values inside their central 95 % intervals.")
-    interval_width: Score = Field(description="Mean width of these intervals, over s.")
-    aleatoric: Score = Field(description="Mean over rows of √(E[v_C] + E[w]), over s.")
-    epistemic: Score = Field(description="Mean over rows of √Var[μ_C], over s.")
-    crps: Score = Field(description="Mean continuous ranked probability score of measured values, over s.")
+    coverage: ScoreByOutput = Field(description="Share of measured values inside their central 95 % intervals.")
+    interval_width: ScoreByOutput = Field(description="Mean width of these intervals, over s.")
+    aleatoric: ScoreByOutput = Field(description="Mean over rows of √(E[v_C] + E[w]), over s.")
+    epistemic: ScoreByOutput = Field(description="Mean over rows of √Var[μ_C], over s.")
+    crps: ScoreByOutput = Field(description="Mean continuous ranked probability score of measured values, over s.")
     joint_nll: float = Field(description="Mean −log p(y) of whole measured rows, in nats per row, in the data's units.")
     energy_score: float = Field(description="Mean energy score of whole measured rows, outputs divided by s.")
     violation_of_means: Violations = Field(description="Violations by the conditioned mean of each posterior draw.")
@@ -150,9 +150,9 @@ class ModelResults(_Record):
         description="Learned noise √(mean over rows of E[v_C] + E[w]), without epistemic terms, in the output's unit."
     )
     sensor_std: PerOutput[float] = Field(description="Sensor noise alone, in the output's unit; 0 where not modelled.")
-    calibration: Calibration = Field(description="Coverage at several levels, and histograms of F(y).")
+    calibration: CoverageRecord = Field(description="Coverage at several levels, and histograms of F(y).")
     ledger: PerOutput[LedgerTerms] = Field(description="The exact account of the variance of measured values.")
-    history: History = Field(description="The course of training.")
+    history: TrainingRecord = Field(description="The course of training.")
 
 
 # --- Balances ---------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Variable(_Record):
     max: float = Field(description="Greatest value in the data, without noise.")
 
 
-class RowCounts(_Record):
+class SplitSizes(_Record):
     """Numbers of rows."""
 
     train: int = Field(description="Number of rows that weights are fitted to.")
@@ -258,13 +258,13 @@ class Results(_Record):
     output_std: PerOutput[float] = Field(description="Standard deviations s of the training outputs.")
     scales: Scales = Field(description="Scales c_k of the balances.")
     input_output_table: tuple[Variable, ...] = Field(description="The variables and their ranges.")
-    rows: RowCounts = Field(description="Number of rows in each part of the data.")
+    rows: SplitSizes = Field(description="Number of rows in each part of the data.")
     config: dict[str, Any] = Field(description="All settings of the run.")
     seconds: dict[str, float] = Field(
         description="Time of each model's fit and evaluation, their sum 'total', and of 'this start', the last one."
     )
     versions: Versions = Field(description="Versions of everything that numbers depend on.")
-    deterministic: Score | None = Field(
+    deterministic: ScoreByOutput | None = Field(
         default=None,
         description="Normalised MSE against the truth of the same network on squared error for as many epochs.",
     )

@@ -25,7 +25,7 @@ from studies.battery.results import (
     ModelResults,
     OutputKey,
     Results,
-    Score,
+    ScoreByOutput,
     Tolerance,
 )
 from studies.battery.seeds import Runs, is_below, over_seeds, seeds_in_words, text
@@ -378,7 +378,7 @@ def _cell(runs: Sequence[Any], number: Callable[[Any], float]) -> str:
     return text(over_seeds(runs, number))
 
 
-def _mean_cell(scores: Sequence[Score], keys: Sequence[Any]) -> str:
+def _mean_cell(scores: Sequence[ScoreByOutput], keys: Sequence[Any]) -> str:
     return _cell(scores, lambda score: np.mean([score.by_output[key] for key in keys]).item())
 
 

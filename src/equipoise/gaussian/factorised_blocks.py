@@ -227,7 +227,12 @@ class _TriangularFactor(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
-        """Return the gradients with respect to `B`, `v` and `r`."""
+        """Return the gradients with respect to `B`, `v` and `r`.
+
+        Args:
+            ctx: Autograd's context.
+            grads: The gradient with respect to `L`.
+        """
         (grad,), (B, v, r, L) = grads, ctx.saved_tensors
         phi = (L.mT @ grad).tril()
         phi = phi - 0.5 * torch.diag_embed(phi.diagonal(dim1=-2, dim2=-1))

@@ -63,7 +63,7 @@ def _directional_test(
     """Test each candidate along its direction in the whitened residuals of all pieces of a table."""
     table = solution.measurements
     blocks = (_residual_block(piece, candidate_directions(solution, piece, leaks=leaks)) for piece in solution.pieces())
-    settings = Settings(candidates_of(solution, leaks=leaks), level, correction, table.labels, table.single)
+    settings = GrossErrorSettings(candidates_of(solution, leaks=leaks), level, correction, table.labels, table.single)
     return gross_error_test(
         title, blocks, settings, shared_directions=len(solution.groups) == 1 and table.std.ndim == 1
     )
@@ -96,7 +96,7 @@ class ResidualBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
+class GrossErrorSettings:
     """The candidates of a test, its confidence level and correction for many tests, and the names of the rows.
 
     Args:
@@ -115,7 +115,7 @@ class Settings:
 
 
 def gross_error_test(
-    title: str, blocks: Iterable[ResidualBlock], settings: Settings, *, shared_directions: bool = False
+    title: str, blocks: Iterable[ResidualBlock], settings: GrossErrorSettings, *, shared_directions: bool = False
 ) -> GrossErrorTest:
     """Test each candidate of each row along its direction in the whitened residuals (R7).
 

@@ -76,10 +76,10 @@ def test_a_model_fitted_with_arrays_gets_arrays_of_columns_called_by_position(fo
 def test_a_single_column_is_taken_for_a_wrong_delimiter(folder):
     (folder / "cell.csv").write_text("a b\n1 2\n")
     with pytest.raises(TableError, match=r"'cell.csv' must have several columns, but got 'a b' alone. Separate its"):
-        table_rows.read_header(folder / "cell.csv")
+        table_rows.read_table_header(folder / "cell.csv")
     (folder / "cell.csv").write_text("Spectra\ntime;400;500\n0,5;0,25;0\n")
     with pytest.raises(TableError, match=r"got 'Spectra' alone\. .* Delete a title above their names, if any\."):
-        table_rows.read_header(folder / "cell.csv")
+        table_rows.read_table_header(folder / "cell.csv")
 
 
 def test_the_checksum_of_a_file_is_the_sha_256_of_the_file(folder):

@@ -154,7 +154,7 @@ def test_a_balance_that_no_row_can_check_is_called_so():
     unseen = replace(usual, summaries={**usual.summaries, DATA: replace(normal_summary(1.0), n=0, most=math.nan)})
     assert plain(sentences.balance(unseen, tolerance())).startswith(
         "No row has all that it takes to check “sum”. Of the model's draws, 95 % miss it by no more than 3.92 kg/s "
-        "before and 0.0392 kg/s after conditioning; the data say"
+        "before and 0.0392 kg/s after conditioning; the data determine"
     )
 
 
@@ -175,7 +175,7 @@ def test_a_balance_that_no_row_can_check_is_called_so():
     ],
 )
 def test_every_verdict_has_plain_words(verdict, words):
-    assert words in plain(sentences.verdict(tolerance(verdict=verdict)))
+    assert words in plain(sentences.verdict_sentence(tolerance(verdict=verdict)))
 
 
 def test_many_balances_are_counted_by_verdict():

@@ -40,7 +40,7 @@ class TableRows:
     n_blank: int
 
 
-def read_header(path: Path) -> tuple[str, ...]:
+def read_table_header(path: Path) -> tuple[str, ...]:
     """Read the names of a table's columns.
 
     Raises: TableError, if there is only one: too few to learn from, and nearly always a wrong delimiter.
@@ -63,7 +63,7 @@ def read_job_rows(job: Job) -> TableRows:
     from equipoise.app import tables
     from equipoise.app.tables import count_blank_rows
 
-    job.check_header(read_header(job.data))
+    job.check_header(read_table_header(job.data))
     whole, inputs = tables.read(job.data), job.inputs + job.known
     table = tables.complete(whole, inputs, job.data) if job.skip_incomplete else whole
     check_not_empty(len(table), job.data)

@@ -168,10 +168,10 @@ def balance(residuals: BalanceResiduals, tolerance: BalanceTolerance) -> str:
         missed = f"No row has all that it takes to check “{name}”. Of the model's draws, 95 % miss it by no "
         missed += f"more than {draws}"
     bias = f" It is biased: {tolerance.note}." if tolerance.biased else ""
-    return f"{missed}; {verdict(tolerance)}.{bias}"
+    return f"{missed}; {verdict_sentence(tolerance)}.{bias}"
 
 
-def verdict(tolerance: BalanceTolerance) -> str:
+def verdict_sentence(tolerance: BalanceTolerance) -> str:
     """State the verdict on a balance in plain words."""
     size = with_unit(tolerance.tol_std, tolerance.unit)
     interval = f"between {number(tolerance.tol_std_lower)} and {with_unit(tolerance.tol_std_upper, tolerance.unit)}"

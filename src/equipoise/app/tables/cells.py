@@ -47,7 +47,7 @@ def numbers(frame: pd.DataFrame, columns: Sequence[str], path: PathLike, *, miss
                [nan]])
     """
     path = Path(path)
-    chosen, number_format = select(columns, tuple(frame.columns), path), NumberFormat.of(path)
+    chosen, number_format = requested_columns(columns, tuple(frame.columns), path), NumberFormat.of(path)
     values = np.empty((len(frame), len(chosen)))
     for j, name in enumerate(chosen):
         column: Any = frame.loc[:, name]
@@ -76,7 +76,7 @@ def complete(frame: pd.DataFrame, columns: Sequence[str], path: PathLike) -> pd.
     return frame.loc[~np.isnan(numbers(frame, columns, path, missing_ok=True)).any(axis=1)]
 
 
-def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
+def requested_columns(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
     """Return the requested column names, or all `names` if `columns` is None; raise TableError for unknown ones.
 
     Args:
