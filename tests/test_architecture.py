@@ -97,7 +97,8 @@ def units() -> dict[str, list[Path]]:
 def unit_of(module: str) -> str:
     """Return the room of a module, given by its name below the package."""
     first, *rest = module.split(".")
-    return f"{first}/{rest[0]}" if first in ("app", "rivals") and rest else first
+    inner = f"{first}/{rest[0]}" if first in ("app", "rivals") and rest else first
+    return inner if (PACKAGE / inner).is_dir() or (PACKAGE / f"{inner}.py").exists() else first
 
 
 def imported_units(path: Path) -> set[str]:
@@ -174,6 +175,13 @@ def labels_in_code(source: str) -> set[str]:
     return labels.union(*(labels_of(match[1]) for match in map(IN_COMMENT.match, comments) if match))
 
 
+def labels_at_lines(source: str) -> set[str]:
+    """The labels of comments, each of which stands at the line that implements its equation."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    return set().union(*(labels_of(match[1]) for match in map(IN_COMMENT.match, comments) if match))
+
+
 def labels_defined(markdown: str) -> list[str]:
     return [bold or tag for bold, tag in DEFINITION.findall(markdown)]
 
@@ -198,6 +206,21 @@ def test_code_documents_and_tests_share_the_equation_labels():
     for test in sorted((ROOT / "tests").rglob("*.py")):
         elsewhere[test.relative_to(ROOT).as_posix()] = labels_in_code(test.read_text("utf-8"))
     assert label_faults(defined, in_source, elsewhere) == []
+
+
+LABELLED_ROOMS = ("gaussian",)
+
+
+@pytest.mark.parametrize("room", LABELLED_ROOMS)
+def test_every_equation_of_a_docstring_has_a_line_that_implements_it(room):
+    sources = {path: text for path, text in package_sources().items() if path.startswith(f"{room}/")}
+    in_docstrings = set().union(*map(labels_in_code, sources.values()))
+    at_lines = set().union(*map(labels_at_lines, package_sources().values()))
+    assert sorted(in_docstrings - at_lines) == []
+
+
+def test_labels_at_lines_are_read_from_comments_alone():
+    assert labels_at_lines('def f():\n    """All of it (L2)."""\n    return 1  # C1, C3') == {"C1", "C3"}
 
 
 @pytest.mark.parametrize(

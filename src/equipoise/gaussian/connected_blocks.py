@@ -129,7 +129,7 @@ class BlockGroup:
             r: Tolerance variances by block, shape `(..., n_blocks, k)`.
         """
         if self.products is None:
-            return self.gram(v) + torch.diag_embed(r)
+            return self.gram(v) + torch.diag_embed(r)  # C1
         lead = batch_shape(v, r)
         both = torch.cat([v.expand(*lead, v.shape[-1]), r.expand(*lead, r.shape[-1])], -1)
         return _block_by_block(both, self.products).unflatten(-1, (r.shape[-1], r.shape[-1]))

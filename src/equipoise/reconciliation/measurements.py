@@ -168,7 +168,7 @@ def as_numbers(argument: str, data: Any) -> Array:
         return np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):
         got = frames.first_non_number(data) or reprlib.repr(data)
-        raise ReconciliationError(f"{argument} must hold as_numbers, but got {got}. Correct or remove it.") from None
+        raise ReconciliationError(f"{argument} must hold numbers, but got {got}. Correct or remove it.") from None
 
 
 def _inputs(inputs: Any, constraint: LinearConstraint, n_rows: int, *, missing: bool) -> Array:
