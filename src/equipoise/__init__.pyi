@@ -9,6 +9,7 @@ from .balances import (
     EquationError as EquationError,
     LinearConstraint as LinearConstraint,
 )
+from .data import write_atomically as write_atomically
 from .diagnosis import diagnose as diagnose, propose as propose
 from .errors import EquipoiseError as EquipoiseError
 from .estimator import ConstrainedBNNRegressor as ConstrainedBNNRegressor

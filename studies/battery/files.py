@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from equipoise import write_atomically
+
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file under another name and move it to its place.
+    """Write a file whole or not at all.
 
     Args:
         path: The file; replaced if it exists.
         content: Its bytes.
     """
-    place = path.resolve()
-    part = place.with_name(f".{place.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, place)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomically(path, lambda file: file.write(content))
 
 
 def write_text(path: Path, text: str) -> None:

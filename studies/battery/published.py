@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from operator import attrgetter
 
+import scipy.stats
+
 from equipoise import report
 from studies.battery.results import Results
 
@@ -200,5 +202,5 @@ def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
         >>> round(mean, 4), round(std, 4)
         (1.6487, 2.1612)
     """
-    mean = math.exp(mu + 0.5 * std**2)
-    return mean, mean * math.sqrt(math.expm1(std**2))
+    distribution = scipy.stats.lognorm(std, scale=math.exp(mu))
+    return float(distribution.mean()), float(distribution.std())
