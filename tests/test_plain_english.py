@@ -93,6 +93,21 @@ def vague_names(source: str) -> list[str]:
     return sorted(name for name in names if name.strip("_") in VAGUE)
 
 
+def vague_in_tests(source: str) -> list[str]:
+    """Variables of tests and benchmarks that are called by what somebody said or told, instead of by what it is."""
+    names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
+    return sorted({name.id for name in names if isinstance(name.ctx, ast.Store)} & {"said", "told"})
+
+
+def test_variables_of_tests_and_benchmarks_are_nouns():
+    paths = [path for folder in ("tests", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert {path.name: names for path in paths if (names := vague_in_tests(path.read_text("utf-8")))} == {}
+
+
+def test_a_variable_of_a_test_that_is_no_noun_is_reported():
+    assert vague_in_tests("said = 1\nfor told in (): ...\nprinted = said") == ["said", "told"]
+
+
 CHECKS = {"no docstring": without_docstring, "no verb first": without_verb, "vague name": vague_names}
 
 

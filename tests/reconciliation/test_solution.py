@@ -59,9 +59,9 @@ def test_the_size_of_pieces_changes_nothing(monkeypatch, long_training, std_per_
 def test_exact_values_that_contradict_each_other_are_named():
     with pytest.raises(ReconciliationError) as caught:
         reconcile([[1, 1, 1], [1, 2, 1]], [0.0, 0.0, 1.0], CHAIN)
-    said = str(caught.value)
-    assert "got 'a' and 'b' in row 1, which contradict 'first'" in said
-    assert "give it a standard deviation" in said
+    message = str(caught.value)
+    assert "got 'a' and 'b' in row 1, which contradict 'first'" in message
+    assert "give it a standard deviation" in message
     with pytest.raises(ReconciliationError, match="'a' and 'c', which contradict 'first' and 'second'"):
         reconcile([1.0, NAN, 2.0], [0.0, 1.0, 0.0], CHAIN)
 

@@ -81,10 +81,10 @@ def test_weights_come_from_the_source_and_tolerances_from_the_core():
 def test_the_density_of_a_mixture_is_the_mean_of_its_components():
     model, data = imposed(likelihood=joint, tolerance=0.3), rows(2)
     draws = model.draw(5, 0)
-    said = model.network.at(draws.weights, data.x)
+    output = model.network.at(draws.weights, data.x)
     B, r = model.conditioning.B, model.conditioning.tolerance.median()
     densities = [
-        condition(DiagonalGaussian(said.mean[d].double(), said.var[d].double()), B, data.target, r).log_prob(data.y)
+        condition(DiagonalGaussian(output.mean[d].double(), output.var[d].double()), B, data.target, r).log_prob(data.y)
         for d in range(32)
     ]
     expected = torch.stack(densities).exp().mean(0).log()
