@@ -256,6 +256,7 @@ def test_the_judge_of_quality_is_the_density_of_a_mixture_of_dense_normals(study
     assert found == pytest.approx(float(expected), rel=1e-9)
 
 
+@pytest.mark.global_random_numbers  # those libraries know no other
 def test_what_users_of_other_torch_libraries_would_write_agrees_with_the_textbook(study):
     model, rows = study
     task = bayes.Task.of(model, rows, "marginal", 32, 32)

@@ -145,9 +145,9 @@ def test_predictions_are_the_same_to_the_bit(pair):
         lambda m: measured(m, X).log_prob(Y),
         lambda m: m.score(X, Y),
     ):
-        expected, text = ask(model), ask(loaded)
-        assert type(text) is type(expected)
-        np.testing.assert_array_equal(plain(text), plain(expected))
+        expected, restored = ask(model), ask(loaded)
+        assert type(restored) is type(expected)
+        np.testing.assert_array_equal(plain(restored), plain(expected))
     pd.testing.assert_frame_equal(after.ledger().to_frame(), before.ledger().to_frame(), check_exact=True)
     if model.constraint is not None:
         np.testing.assert_array_equal(after.residual_of_means(3), before.residual_of_means(3))

@@ -135,8 +135,8 @@ def test_outliers_are_reported_with_their_rows():
 def test_rows_are_called_as_the_caller_calls_them():
     X, Y = cell()
     Y[[17, 30, 230, 231], 0] += [0.5, 0.4, -0.8, 0.9]
-    text = diagnose(balance(), X, Y, called=lambda rows: f"lines {[row + 2 for row in rows]}").warnings
-    assert text == ("Balance 'voltage': residuals of 4 rows stand out (first of all lines [233, 232, 19]).",)
+    warnings = diagnose(balance(), X, Y, called=lambda rows: f"lines {[row + 2 for row in rows]}").warnings
+    assert warnings == ("Balance 'voltage': residuals of 4 rows stand out (first of all lines [233, 232, 19]).",)
     Y[[17, 30, 231]] = np.nan
     assert "Balance 'voltage': the residual of 1 row stands out (230)." in diagnose(balance(), X, Y).warnings
 

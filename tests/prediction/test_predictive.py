@@ -571,13 +571,13 @@ def test_outputs_of_a_wrong_shape_are_refused(Y):
 def results(p):
     """Everything a `Predictive` says, by name."""
     Y = p.mean
-    options = {"mean": p.mean, "var": p.var, "quantile": p.quantile([0.1, 0.9]), "covariance": p.covariance()}
-    options |= {"sample": p.sample(40), "diagonal sample": p.sample(40, joint=False), "log_prob": p.log_prob(Y)}
+    answers = {"mean": p.mean, "var": p.var, "quantile": p.quantile([0.1, 0.9]), "covariance": p.covariance()}
+    answers |= {"sample": p.sample(40), "diagonal sample": p.sample(40, joint=False), "log_prob": p.log_prob(Y)}
     ledger = p.ledger()
-    options |= {"ledger": ledger.total, "tolerance share": ledger.tolerance_share, "lost": ledger.lost_without}
+    answers |= {"ledger": ledger.total, "tolerance share": ledger.tolerance_share, "lost": ledger.lost_without}
     if p.standardizer.constraint is not None:
-        options |= {"residual of means": p.residual_of_means(), "residual of samples": p.residual_of_samples(40)}
-    return options
+        answers |= {"residual of means": p.residual_of_means(), "residual of samples": p.residual_of_samples(40)}
+    return answers
 
 
 def assert_same(first, second, rows=slice(None)):
@@ -625,10 +625,10 @@ def test_draws_that_are_not_kept_are_made_anew_and_the_same(monkeypatch):
     expected = results(mixed())
     monkeypatch.setattr(mixture, "DRAWS_BYTES", 0)
     p = mixed()
-    text = results(p)
+    answers = results(p)
     assert not p._kept_draws
     for name, value in expected.items():
-        np.testing.assert_array_equal(text[name], value, err_msg=name)
+        np.testing.assert_array_equal(answers[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("case", LARGE.values(), ids=LARGE)

@@ -214,11 +214,12 @@ def naive_evidence(model, rows):
     prior_mean, prior_std, loc, std = (float(part[0].detach()) for part in (q.prior_mean, q.prior_std, q.loc, q.std))
     grid = prior_mean + prior_std * np.linspace(-3, 3, 13)
     near = loc + std * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    texts = [naive_log_likelihood(model, rows, np.array([rho])) for rho in (*grid, *near)]
+    log_likelihoods = [naive_log_likelihood(model, rows, np.array([rho])) for rho in (*grid, *near)]
     posterior = [
-        ll - 0.5 * ((rho - prior_mean) / prior_std) ** 2 for ll, rho in zip(texts, (*grid, *near), strict=True)
+        ll - 0.5 * ((rho - prior_mean) / prior_std) ** 2
+        for ll, rho in zip(log_likelihoods, (*grid, *near), strict=True)
     ]
-    return max(texts[:13]) - min(texts[:13]), max(posterior) - posterior[15]
+    return max(log_likelihoods[:13]) - min(log_likelihoods[:13]), max(posterior) - posterior[15]
 
 
 EVIDENCE_CASES = {
@@ -297,16 +298,16 @@ FLAT = {
 @pytest.mark.parametrize("settings", FLAT.values(), ids=FLAT)
 def test_a_flat_likelihood_teaches_nothing(settings):
     """Under L1 a network, under L2 sensors far less certain than any tolerance of the prior: r does not matter."""
-    text = verdict_of(*taught_model(**settings))
-    assert text["information"] < 0.1
-    assert text["verdict"] == "not informed by the data"
-    assert text["kl"] < 1e-12
+    verdict = verdict_of(*taught_model(**settings))
+    assert verdict["information"] < 0.1
+    assert verdict["verdict"] == "not informed by the data"
+    assert verdict["kl"] < 1e-12
 
 
 def test_without_sensor_noise_the_joint_likelihood_speaks_however_uncertain_the_network():
     """Measured outputs are the true ones: their residuals show the tolerance."""
-    text = verdict_of(*taught_model(log_var=16.0))
-    assert text["information"] > 100
+    verdict = verdict_of(*taught_model(log_var=16.0))
+    assert verdict["information"] > 100
 
 
 def test_a_sharp_likelihood_that_the_posterior_followed_informs():
@@ -421,18 +422,18 @@ def test_a_tolerance_is_told_in_its_balances_own_unit():
 
 def test_the_moments_of_a_learned_tolerance_are_those_of_the_log_normal_and_beside_them_the_papers():
     s = standardizer(COUPLED, **UNITS)
-    text = table_of(s).iloc[2]
+    row = table_of(s).iloc[2]
     mu = -2.0 + 2 * math.log(s.row_scale[2])
     r = scipy.stats.lognorm(0.5, scale=math.exp(mu))
-    np.testing.assert_allclose([text["mean_r"], text["std_r"]], [r.mean(), r.std()], rtol=1e-12)
+    np.testing.assert_allclose([row["mean_r"], row["std_r"]], [r.mean(), r.std()], rtol=1e-12)
     np.testing.assert_allclose(
-        [text["paper_mean_r"], text["paper_std_r"]], [math.exp(mu), 0.5 * math.exp(mu)], rtol=1e-12
+        [row["paper_mean_r"], row["paper_std_r"]], [math.exp(mu), 0.5 * math.exp(mu)], rtol=1e-12
     )
     interval = np.sqrt(r.ppf([0.025, 0.5, 0.975]))
-    np.testing.assert_allclose([text["tol_std_lower"], text["tol_std"], text["tol_std_upper"]], interval, rtol=1e-4)
+    np.testing.assert_allclose([row["tol_std_lower"], row["tol_std"], row["tol_std_upper"]], interval, rtol=1e-4)
     prior, posterior = torch.distributions.Normal(-6.0, 3.0), torch.distributions.Normal(-2.0, 0.5)
-    np.testing.assert_allclose(text["kl"], torch.distributions.kl_divergence(posterior, prior), rtol=1e-6)
-    np.testing.assert_allclose(text["contraction"], 1 - (0.5 / 3) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(row["kl"], torch.distributions.kl_divergence(posterior, prior), rtol=1e-6)
+    np.testing.assert_allclose(row["contraction"], 1 - (0.5 / 3) ** 2, rtol=1e-12)
 
 
 def test_moments_of_fixed_tolerances_are_the_given_values():

@@ -61,10 +61,10 @@ def test_the_seed_of_the_command_line_takes_the_place_of_the_jobs(folder, whole)
     assert main(["fit", "cell.toml", "--seed", "3", "-o", "seeded.safetensors"]) == 0
     handmade_table.write(folder, job=f"{JOB}seed = 3\n")
     assert main(["fit", "cell.toml"]) == 0
-    text, job, other = map(load_file, ("seeded.safetensors", "cell.safetensors", whole / "cell.safetensors"))
+    seeded, job, other = map(load_file, ("seeded.safetensors", "cell.safetensors", whole / "cell.safetensors"))
     weights = "model.network.posterior.loc"
-    assert all(np.array_equal(text[name], job[name]) for name in job)
-    assert not np.array_equal(text[weights], other[weights])
+    assert all(np.array_equal(seeded[name], job[name]) for name in job)
+    assert not np.array_equal(seeded[weights], other[weights])
 
 
 def test_quick_takes_its_own_settings_and_says_that_results_need_more(folder, monkeypatch, capsys):

@@ -27,8 +27,8 @@ def test_a_job_gets_inputs_then_known_columns_and_outputs_in_its_own_order(folde
 
 def test_what_is_told_stands_beside_the_rows_it_is_told_of():
     piece = pd.DataFrame({"run": ["007", "008"]}, index=[64, 65])
-    text = table_rows.append_columns(piece, {"V": [1.0, 2.0]})
-    assert text.to_dict("list") == {"run": ["007", "008"], "V": [1.0, 2.0]}
+    joined = table_rows.append_columns(piece, {"V": [1.0, 2.0]})
+    assert joined.to_dict("list") == {"run": ["007", "008"], "V": [1.0, 2.0]}
     draws = table_rows.append_columns(piece, {"V": [1.0, 2.0, 3.0, 4.0]}, times=2)
     assert draws.to_dict("list") == {"run": ["007", "007", "008", "008"], "V": [1.0, 2.0, 3.0, 4.0]}
 
