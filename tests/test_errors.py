@@ -20,6 +20,7 @@ from equipoise.errors import (
     check_positive,
     own_errors,
 )
+from equipoise.rivals import Comparison
 
 
 @pytest.mark.parametrize(
@@ -98,12 +99,18 @@ def test_our_errors_and_those_that_are_no_fault_of_an_argument_stay_as_they_are(
         (eq.tables.header, eq.TableError),
         (eq.Job.load, eq.JobError),
         (eq.Plant.load, eq.JobError),
+        (Comparison.load, eq.CaseError),
     ],
 )
 def test_a_file_that_does_not_exist_raises_an_error_of_the_library_and_of_python(tmp_path, read, kind):
     for error in (eq.EquipoiseError, FileNotFoundError, kind):
-        with pytest.raises(error, match=r"'.*gone\.\w+'.* does not"):
+        with pytest.raises(error, match=r"'.*gone\.\w+'.*( does not|No such file)"):
             read(tmp_path / ("gone.csv" if read.__module__.startswith("equipoise.app.tables") else "gone.toml"))
+
+
+def test_a_device_that_torch_lacks_is_refused_before_a_model_is_opened():
+    with pytest.raises(eq.EquipoiseError, match="device must be one that torch can use here, but got 'abacus'"):
+        eq.load("gone.safetensors", device="abacus")
 
 
 # --- Errors that are raised on purpose --------------------------------------------------------------------------------
