@@ -65,14 +65,20 @@ def _random_states() -> tuple[bytes, str]:
 def _watch_random_states(item):
     """Fail a test that draws from global random numbers: its result would depend on the tests before it.
 
-    Tests with the mark `global_random_numbers` may: torch's are seeded for them, and as before afterwards.
+    Tests with the mark `global_random_numbers` may: these are seeded for them, and as before afterwards.
     """
     if item.get_closest_marker("global_random_numbers"):
+        import numpy
         import torch
 
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            return (yield)
+        state = numpy.random.get_state()  # noqa: NPY002
+        numpy.random.seed(0)  # noqa: NPY002
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                return (yield)
+        finally:
+            numpy.random.set_state(state)  # noqa: NPY002
     before = _random_states()
     result = yield
     both = zip(("torch", "numpy"), before, _random_states(), strict=True)
