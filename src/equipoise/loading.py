@@ -1,6 +1,8 @@
 """Opening model files of all estimators of the library: `equipoise.load`.
 
-Calls: `artifact`, `rivals`.
+In: the path of a model file. Out: the fitted estimator that was saved in it.
+
+Calls: `rivals`, `artifact`, `estimator`.
 """
 
 import os

@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 
 import equipoise as eq
-from equipoise.rivals.cases.battery import KEYS, Settings, load
+from equipoise import battery
 from studies.battery.evaluation import Progress, output_std
 from studies.battery.files import write_text
-from studies.battery.results import Score
+from studies.battery.results import ScoreByOutput
 from studies.battery.tasks import decisive_settings, digest
 
 
@@ -31,12 +31,12 @@ class DeterministicTask:
         cache: Folder in which simulations are kept.
     """
 
-    settings: Settings
+    settings: battery.Settings
     seed: int
     folder: Path
     cache: Path
 
-    def __call__(self, progress: Progress) -> Score:
+    def __call__(self, progress: Progress) -> ScoreByOutput:
         if (score := self.read()) is None:
             score = self._run(progress)
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -44,10 +44,10 @@ class DeterministicTask:
         progress(1.0)
         return score
 
-    def read(self) -> Score | None:
+    def read(self) -> ScoreByOutput | None:
         """Read the kept score; return None if there is none that can be read."""
         try:
-            return Score.model_validate_json(self._path.read_text("utf-8"))
+            return ScoreByOutput.model_validate_json(self._path.read_text("utf-8"))
         except (OSError, ValueError):
             return None
 
@@ -55,12 +55,12 @@ class DeterministicTask:
     def _path(self) -> Path:
         return self.folder / f"deterministic-{digest(decisive_settings(self.settings), self.seed)[:10]}.json"
 
-    def _run(self, progress: Progress) -> Score:
-        data = load(self.settings.data_of(self.seed), self.cache)
+    def _run(self, progress: Progress) -> ScoreByOutput:
+        data = battery.load(self.settings.data_of(self.seed), self.cache)
         X, Y, truth = (table.to_numpy() for table in (data.X, data.Y, data.truth))
         mean = self._fit(X[data.train], Y[data.train], progress).predict(X[data.test])
         error = ((mean - truth[data.test]) ** 2).mean(0) / output_std(data) ** 2
-        return Score.of(dict(zip(KEYS, error.tolist(), strict=True)))
+        return ScoreByOutput.of(dict(zip(battery.KEYS, error.tolist(), strict=True)))
 
     def _fit(self, X: np.ndarray, Y: np.ndarray, progress: Progress) -> Means:
         plan, settings = self.settings.plan(), self.settings

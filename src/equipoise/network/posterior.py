@@ -150,7 +150,7 @@ class WeightPosterior(WeightDraws):
             layer: Number of the layer, from 0.
             h: Its inputs.
         """
-        raise TypeError(f"The posterior {self.name!r} has no layer moments.")
+        raise InputTypeError(f"The posterior {self.name!r} has no layer moments.")
 
     @classmethod
     def blank(cls, sizes: Sequence[int], prior_std: float, **settings: Any) -> "WeightPosterior":

@@ -46,7 +46,7 @@ class Components:
             `(n_draws, n, n_y)`; all draws have the same weight.
         sensor_var: Sensor variances to be added for measured values, broadcast against the Gaussians; 0 for true
             values.
-        second: The Gaussians conditioned with a second draw of the tolerances; None where nobody asked for it, or
+        second: The Gaussians conditioned with a second draw of the tolerances; None if not requested, or
             without balances.
     """
 

@@ -109,7 +109,11 @@ class DisjointTerms:
         return space.block
 
     def ledger_fields(self, heads: Heads, draws: ArrangedDraws, target: Float[Tensor, "m 1 n"] | None) -> BlockBuffer:
-        """Return `LEDGER_FIELDS` of a block of draws (D1, D2); arguments as of `moment_fields`."""
+        """Return `LEDGER_FIELDS` of a block of draws (D1, D2); arguments as of `moment_fields`.
+
+        Args:
+            heads, draws, target: Arguments of `moment_fields`.
+        """
         space = self._workspace(LEDGER_FIELDS, heads)
         if target is None or not self.B.shape[0]:
             space.outer.zero_()

@@ -117,7 +117,11 @@ class RunningMoments:
         return mean + self._reference[row - paired.start, 0] if paired.start <= row < paired.stop else mean
 
     def cov(self, a: str, b: str) -> Float[Tensor, "..."]:
-        """Return the covariance of a pair of fields over all draws."""
+        """Return the covariance of a pair of fields over all draws.
+
+        Args:
+            a, b: Names of the fields; they must be one of the pairs.
+        """
         names, pairs = self._fields.names, self._fields.pairs
         product = self._average(len(names) + pairs.index((a, b)))
         return product - self._average(names.index(a)) * self._average(names.index(b))
@@ -149,7 +153,12 @@ class MomentTable:
         return (rows.start, rows.stop) in self._lacking
 
     def put(self, rows: slice, moments: RunningMoments) -> None:
-        """Fill a chunk, if it is lacking, from the moments over all draws of the fields `mean` and `var`."""
+        """Fill a chunk, if it is lacking, from the moments over all draws of the fields `mean` and `var`.
+
+        Args:
+            rows: The chunk of rows.
+            moments: Moments of the fields `mean` and `var` over all draws, at these rows.
+        """
         if self.lack(rows):
             self.mean[rows] = moments.mean("mean").cpu().numpy()
             self.var[rows] = (moments.mean("var") + moments.cov("mean", "mean")).cpu().numpy()  # P2

@@ -20,6 +20,7 @@ from torch import Tensor
 from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
 from equipoise.network import joint
 from equipoise.prediction import AnyGaussian
+from equipoise.reconciliation.measurements import ReconciliationError
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,9 @@ class RunningMean:
     def add(self, block: Float[Tensor, "n ..."], share: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
         """Add the mean of a block with its share in the total weight so far.
 
+        Args:
+            block: Mean of the block, shape `(n, ...)`.
+            share: Its share in the total weight so far, shape `(n,)`.
         Returns: The difference between the block and the mean of all earlier blocks.
         """
         difference = torch.zeros_like(block) if self._value is None else block - self._value
@@ -130,7 +134,7 @@ class RunningMean:
     def value(self) -> Tensor:
         """The mean of all blocks so far."""
         if self._value is None:
-            raise RuntimeError("No draws were added.")
+            raise ReconciliationError("The mean of draws needs one at least, but none was added.")
         return self._value
 
 
@@ -152,7 +156,12 @@ class MixtureMoments:
         self._mean, self._second = RunningMean(), RunningMean()
 
     def add(self, log_weight: Float[Tensor, "n_draws n"], gaussian: AnyGaussian) -> Float[Tensor, " n"]:
-        """Add a block of draws with their log weights, and return its share in the total weight so far."""
+        """Add a block of draws with their log weights, and return its share in the total weight so far.
+
+        Args:
+            log_weight: Log weights, shape `(n_draws, n)`.
+            gaussian: The Gaussians of the draws.
+        """
         weight, share = self.weights.add(log_weight)
         mean = (weight.unsqueeze(-1) * gaussian.mean).sum(0)
         second = self._within(gaussian, weight, mean)
@@ -173,12 +182,22 @@ class MixtureMoments:
 
 
 def variance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y"]:
-    """Return the variance of a weighted block of draws about its mean."""
+    """Return the variance of a weighted block of draws about its mean.
+
+    Args:
+        gaussian: The Gaussians of the draws.
+        weight: Weights, which add up to 1 over the draws, shape `(n_draws, n)`.
+        mean: Mean of the block, shape `(n, n_y)`.
+    """
     return (weight.unsqueeze(-1) * (gaussian.var + (gaussian.mean - mean).square())).sum(0)
 
 
 def covariance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y n_y"]:
-    """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw."""
+    """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw.
+
+    Args:
+        gaussian, weight, mean: Arguments of `variance_within`.
+    """
     prior = prior_of(gaussian)
     root = weight.sqrt().unsqueeze(-1)
     deviations = (root * (gaussian.mean - mean)).movedim(0, 1)

@@ -3,7 +3,7 @@
 In: a `ConstrainedBNN`, standardized rows and a `TrainingPlan`. Out: the fitted model and its `History`. Also here: the
 gradient of a training step, the optimizer, checkpoints, training in several processes, and `run_many` for many fits.
 
-Calls: `network`, `data`, `gaussian`, `fast`.
+Calls: `network`, `data`, `gaussian`, `balances`, `fast`.
 """
 
 import lazy_loader

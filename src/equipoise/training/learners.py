@@ -185,7 +185,10 @@ class PosteriorLearner(Learner):
         return [derived_seed(derived_seed(self.seed, *key), 1)]
 
     def backward_error(self, batch: Rows, generator: BatchGenerator, error: ErrorOfMeans) -> Float[Tensor, ""]:
-        """Differentiate the error over all processes at the posterior means."""
+        """Differentiate the error over all processes at the posterior means.
+
+        The arguments are those of `Learner.backward_error`.
+        """
         loc = self._posterior.loc
         loss = error(self.model.network.mean_at_means(batch.x), batch.y, self.group)
         (loc.grad,) = torch.autograd.grad(loss, [loc])
@@ -197,6 +200,7 @@ class PosteriorLearner(Learner):
         """Differentiate the negative evidence lower bound, by compiled code where there is some.
 
         All rows have the same weight, and the divergences, which every process adds, count once.
+        The arguments are those of `Learner.backward_bound`.
         """
         loss, weight = batch.y.new_zeros(()), len(batch) / generator.total
         if len(batch):
@@ -205,7 +209,10 @@ class PosteriorLearner(Learner):
         return self.group.sum_gradients(trained, loss, weight)
 
     def held_out_error(self, rows: Rows, generator: BatchGenerator, error: ErrorOfMeans) -> Float[Tensor, "1"]:
-        """Return the error over all processes at the posterior means."""
+        """Return the error over all processes at the posterior means.
+
+        The arguments are those of `Learner.held_out_error`.
+        """
         rows = rows.take(self.group.share_of(len(rows)))
         means = [self.model.network.mean_at_means(part.x) for part in rows.pieces()]
         return error(torch.cat(means), rows.y, self.group).reshape(1)
@@ -214,6 +221,7 @@ class PosteriorLearner(Learner):
         """Return `−Σ_i log mean_d p(y_i | θ_d, ρ_d) / n`, the negative log likelihood of the predicted mixture.
 
         It can be nats better than the mean of its components'; that would favour states with little weight uncertainty.
+        The arguments are those of `Learner.held_out_nll`.
         """
         model, total = self.model, torch.zeros(1, dtype=torch.float64)
         for start in range(0, len(rows), HELD_OUT_AT_ONCE):
@@ -226,7 +234,10 @@ class PosteriorLearner(Learner):
 
     @torch.no_grad()
     def start_variances(self, rows: AnyRows, validation: Rows | None, init_std: float) -> None:
-        """Split the residuals of the posterior means, and make all spreads of the weights small."""
+        """Split the residuals of the posterior means, and make all spreads of the weights small.
+
+        The arguments are those of `Learner.start_variances`.
+        """
         split_residuals(self.model, rows, validation)
         self._posterior.set_std(init_std)
 
@@ -284,7 +295,10 @@ class MembersLearner(Learner):
     def backward_error(
         self, batch: Rows, generator: BatchGenerator, error: ErrorOfMeans
     ) -> Float[Tensor, " n_members"]:
-        """Differentiate the sum of the members' errors."""
+        """Differentiate the sum of the members' errors.
+
+        The arguments are those of `Learner.backward_error`.
+        """
         losses = self._error(batch, generator, error)
         self._differentiate(losses.sum(), self.means())
         return losses.detach()
@@ -292,7 +306,10 @@ class MembersLearner(Learner):
     def backward_bound(
         self, batch: Rows, n_rows: int, generator: BatchGenerator, kl_weight: float, temperature: float
     ) -> Float[Tensor, " n_members"]:
-        """Differentiate the sum of the members' negative log likelihoods and of the priors."""
+        """Differentiate the sum of the members' negative log likelihoods and of the priors.
+
+        The arguments are those of `Learner.backward_bound`.
+        """
         losses = -self._log_prob(batch, generator).mean(1)
         of_weights = 0.5 * (self.members.weights.double() / self.members.prior_std).square().sum()
         prior = (temperature * of_weights + self.n_members * self.model.kl_shared()) / n_rows
@@ -300,11 +317,17 @@ class MembersLearner(Learner):
         return losses.detach()
 
     def held_out_error(self, rows: Rows, generator: BatchGenerator, error: ErrorOfMeans) -> Float[Tensor, " n_members"]:
-        """Return each member's error."""
+        """Return each member's error.
+
+        The arguments are those of `Learner.held_out_error`.
+        """
         return self._error(self._for_each(rows), generator, error)
 
     def held_out_nll(self, rows: Rows, generator: BatchGenerator, n_draws: int) -> Float[Tensor, " n_members"]:
-        """Return each member's loss under the mixture over draws of tolerances, sensors and, with dropout, masks."""
+        """Return each member's loss under the mixture over draws of tolerances, sensors and, with dropout, masks.
+
+        The arguments are those of `Learner.held_out_nll`.
+        """
         held_out = self._for_each(rows)
         if not (self.members.is_random or self.shared):
             return -self._log_prob(held_out, generator).mean(1)
@@ -312,7 +335,10 @@ class MembersLearner(Learner):
 
     @torch.no_grad()
     def start_variances(self, rows: AnyRows, validation: Rows | None, init_std: float) -> None:
-        """Set each variance head from the residuals of the member; the first sets tolerances and sensors."""
+        """Set each variance head from the residuals of the member; the first sets tolerances and sensors.
+
+        The arguments are those of `Learner.start_variances`.
+        """
         for weights in reversed(self.members.weights.unbind()):
             split_residuals(self.model, rows, validation, weights)
 

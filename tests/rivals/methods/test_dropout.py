@@ -35,7 +35,7 @@ def test_dropout_as_a_weight_vector_is_dropout_of_hidden_units():
     net, x = network(), torch.tensor([[0.3, -0.7]])
     weights = starting_members(net, [1])[0]
     drawn = Dropout(weights, net.sizes, 1.0, 0.4).draw_block(seed=5, block=2)
-    said = net.at(drawn, x)
+    output = net.at(drawn, x)
     for d in range(4):  # masks read off the weights: a row of the next matrix is 0 or 1 / (1 − p) of what it was
         keep = [
             (W_drawn[d, :, 0] / W[:, 0]).round(decimals=4)
@@ -43,7 +43,7 @@ def test_dropout_as_a_weight_vector_is_dropout_of_hidden_units():
         ]
         assert set(torch.cat(keep).tolist()) <= {0.0, np.float32(1.6667).item()}
         mean, _ = naive(net, weights, x[0], keep)
-        np.testing.assert_allclose(said.mean[d, 0], mean, atol=2e-4)
+        np.testing.assert_allclose(output.mean[d, 0], mean, atol=2e-4)
 
 
 def test_dropout_leaves_units_out_as_often_as_it_says_and_keeps_the_mean():
@@ -56,7 +56,8 @@ def test_dropout_leaves_units_out_as_often_as_it_says_and_keeps_the_mean():
 
 def test_draws_depend_on_seed_and_block_alone():
     net = network()
-    source = Dropout(starting_members(net, [1])[0], net.sizes, 1.0, 0.4)
-    assert torch.equal(source.draw_block(5, 2), source.draw_block(5, 2))
+    source, other = (Dropout(starting_members(net, [1])[0], net.sizes, 1.0, 0.4) for _ in range(2))
+    other.draw_block(6, 2), other.draw_block(5, 7)  # whatever was drawn before
+    assert torch.equal(source.draw_block(5, 2), other.draw_block(5, 2))
     assert not torch.equal(source.draw_block(5, 2), source.draw_block(5, 3))
     assert not torch.equal(source.draw_block(5, 2), source.draw_block(6, 2))

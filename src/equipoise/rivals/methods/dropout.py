@@ -92,7 +92,10 @@ class Dropout(WeightDraws):
         self.register_buffer("weights", weights.detach().clone())
 
     def draw_block(self, seed: int, block: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws P"]:
-        """Multiply the rows of each next weight matrix by `mask / (1 − p)`, from (seed, block) alone."""
+        """Multiply the rows of each next weight matrix by `mask / (1 − p)`.
+
+        The arguments are those of `WeightDraws.draw_block`, of which `generator` has no effect.
+        """
         own = torch.Generator().manual_seed(derived_seed(seed, block, 3))
         draws = self.weights.repeat(DRAW_BLOCK, 1)
         masks = dropout_masks(self.sizes, (DRAW_BLOCK,), self.probability, own)

@@ -86,7 +86,10 @@ class LastLayerLaplace(WeightDraws):
         return self.root @ self.root.mT
 
     def draw_block(self, seed: int, block: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws P"]:
-        """Draw the last layer from (seed, block) alone; the other layers are those of the trained weights."""
+        """Draw the last layer; the other layers are those of the trained weights.
+
+        The arguments are those of `WeightDraws.draw_block`, of which `generator` has no effect.
+        """
         own = torch.Generator().manual_seed(derived_seed(seed, block, 4))
         noise = torch.randn(DRAW_BLOCK, *self.root.shape[:2], generator=own, dtype=torch.float64)
         deviations = torch.einsum("uij,duj->dui", self.root, noise.to(self.root.device))
@@ -123,7 +126,13 @@ def _curvature(network: BayesianMLP, weights: Float[Tensor, " P"], rows: Rows) -
 
 
 def features(network: BayesianMLP, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
-    """Evaluate the units of the last hidden layer, and append a 1."""
+    """Evaluate the units of the last hidden layer, and append a 1.
+
+    Args:
+        network: The network.
+        weights: Its flat weight vector, shape `(P,)`.
+        x: Standardized inputs, shape `(n, n_x)`.
+    """
     h = network.features(weights, x)
     return torch.cat([h, torch.ones_like(h[:, :1])], -1)
 

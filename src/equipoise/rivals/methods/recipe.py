@@ -139,7 +139,12 @@ class MethodRecipe(Recipe):
         return final.eval()
 
     def members(self, network: BayesianMLP, dropout: float) -> Members:
-        """Return the starting weights of all members; the first is the deterministic network of the same seed."""
+        """Return the starting weights of all members; the first is the deterministic network of the same seed.
+
+        Args:
+            network: The network.
+            dropout: Probability that a hidden unit is left out.
+        """
         seeds = member_seeds(self.seed, self.n_members if self.method.inference == "ensemble" else 1)
         weights = starting_members(network, seeds).to(self.device)
         if self.method.inference == "dropout":
@@ -192,7 +197,12 @@ class _Trial:
     penalty: float = 0.0
 
     def fit(self, plan: TrainingPlan, callback: Callback = None) -> tuple[ConstrainedBNN, History]:
-        """Train the model in place; of members a new set is trained."""
+        """Train the model in place; of members a new set is trained.
+
+        Args:
+            plan: Settings of training.
+            callback: Called with the record of each epoch.
+        """
         recipe, model = self.recipe, self.model
         if recipe.imposition.mechanism == "penalty":
             model = model.variant(likelihood=Penalised(self.penalty))
@@ -207,7 +217,12 @@ class _Trial:
         return fitted.variant(network=fitted.network.with_posterior(draws))
 
     def best(self, name: str, values: Sequence[float]) -> float:
-        """Choose the value of a setting under which held-out rows are most likely, by short trainings with each."""
+        """Choose the value of a setting under which held-out rows are most likely, by short trainings with each.
+
+        Args:
+            name: Name of the field, "dropout" or "penalty".
+            values: The values to try.
+        """
         recipe, validation = self.recipe, self.validation
         if validation is None or len(values) == 1 or recipe.imposition.mechanism == "qp":  # QPs take too long
             return float(values[len(values) // 2])
