@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from equipoise.artifact import describe, load as load_file
+from equipoise.errors import check_device
 from equipoise.estimator import ConstrainedBNNRegressor
 
 
@@ -26,6 +27,7 @@ def load(
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
     """
+    check_device(device)
     if describe(path).estimator.name == ConstrainedBNNRegressor.file_name:
         return load_file(path, device, implementations)
     from equipoise.rivals import IMPLEMENTATIONS

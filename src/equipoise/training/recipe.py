@@ -70,9 +70,9 @@ class Recipe:
     activation: str = "silu"
     prior_std: float = 1.0
     posterior: PosteriorFactory
-    plan: TrainingPlan = TrainingPlan()
+    plan: TrainingPlan
     seed: int = 0
-    device: torch.device = torch.device("cpu")
+    device: torch.device
 
     can_stream: ClassVar[bool] = True
 
