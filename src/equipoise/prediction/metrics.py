@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from torch import Tensor
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed
@@ -251,7 +251,7 @@ class Magnitudes:
 def violations(
     p: Predictive,
     n: int = 10_000,
-    constraint: LinearConstraint | None = None,
+    constraint: Equality | None = None,
     scale: Any = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Magnitudes, Magnitudes]:
