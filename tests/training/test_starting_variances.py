@@ -117,7 +117,8 @@ def test_the_scatter_of_a_balance_is_about_its_mean_and_over_rows_that_have_all_
     y = rows.y.clone()
     y[:, 2] += 7.0  # a bias is not scatter
     y[::2, 0] = math.nan
-    found = balance_var(B, Rows(rows.x, y, rows.target))
+    layer = model_of().conditioning
+    found = balance_var(layer, Rows(rows.x, y, rows.target)) * layer.row_scale**2
     residual = (rows.y[1::2, 2] - rows.y[1::2, 0] - rows.y[1::2, 1]).numpy()
     np.testing.assert_allclose(found[0], residual.var(), rtol=1e-10)
     np.testing.assert_allclose(found[1], 4 * rows.y[:, 3].numpy().var(), rtol=1e-10)

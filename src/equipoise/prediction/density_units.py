@@ -18,7 +18,7 @@ def log_density_units(
     standardizer: Standardizer,
     Y: Float[np.ndarray, "n n_y"],
     sensor_var: Tensor | float,
-    X: Float[np.ndarray, "n n_columns"],
+    X: Float[np.ndarray, "n n_columns"] | None = None,
 ) -> Float[np.ndarray, " n"]:
     """Compute the term that turns the log density of each row into one in the user's units (L4).
 
@@ -29,7 +29,7 @@ def log_density_units(
         standardizer: The change of units.
         Y: Outputs in the user's units, NaN where not measured.
         sensor_var: Typical sensor variances, broadcast against Y: where they are 0, an output is known exactly.
-        X: Inputs, then known columns, in the user's units, on which the coefficients of balances may depend.
+        X: Inputs, then known columns, in the user's units; needed where coefficients differ from row to row.
     Returns:
         The term to be added to the log density of each row.
     """
@@ -40,7 +40,7 @@ def log_density_units(
         return units
     noisy = np.broadcast_to(torch.as_tensor(sensor_var).cpu().numpy() > 0, measured.shape)
     exact, std = layer.tolerance.median().cpu() == 0, torch.as_tensor(standardizer.y_std)
-    if standardizer.B is None:
+    if standardizer.B is None and X is not None:
         uncertain = torch.as_tensor(noisy | ~measured)
         parts = (slice(start, start + PIECE) for start in range(0, len(X), PIECE))
         each = ((torch.as_tensor(standardizer.linearise(X[part])[0]), uncertain[part]) for part in parts)
