@@ -80,6 +80,13 @@ def test_the_scale_takes_root_mean_squares_over_rows_and_asks_for_them():
         ComponentBalance().scale(std)
 
 
+def test_an_equality_is_shown_with_its_columns_and_balances():
+    assert repr(ComponentBalance(mass=False)).splitlines() == [
+        "ComponentBalance(1 balance, 2 inputs, 2 known, 3 outputs)",
+        "  'component' [kg/h]: z*feed = x_top*top + x_bottom*bottom",
+    ]
+
+
 def test_a_nonlinear_residual_is_the_equation_itself_in_every_draw():
     draws = 1.0 + RNG.random((3, 4, 3))
     P, V, I = np.moveaxis(draws, -1, 0)  # noqa: E741
@@ -93,6 +100,7 @@ def test_a_nonlinear_residual_is_the_equation_itself_in_every_draw():
         ({"names": ["a"], "outputs": []}, "An equality must have outputs"),
         ({"names": ["a"], "outputs": ["y"], "inputs": ["y"]}, "'y' in inputs and in outputs"),
         ({"names": ["a"], "outputs": ["y"], "units": ["W", "W"]}, "units must hold one text for each of 'a'"),
+        ({"names": ["a"], "outputs": ["y"], "units": "W"}, "units must hold one text for each of 'a', but got 'W'"),
         ({"names": ["a"], "outputs": ["y"], "equations": []}, "equations must hold one text for each of 'a'"),
     ],
 )
@@ -187,6 +195,19 @@ def test_the_terms_of_the_ledger_add_up_to_the_variance_of_the_components(learne
     np.testing.assert_allclose(p.ledger().total, expected, rtol=1e-9)
     np.testing.assert_allclose(p.var, expected, rtol=1e-9)
     assert p.ledger().lost_without.shape == (2, 10, 3)
+
+
+def test_violations_are_relative_to_the_scale_of_the_training_rows(learned):
+    p, s = learned.predict_distribution(X[:10]), learned.standardizer_
+    of_means, _ = eq.metrics.violations(p, n=32)
+    draws = p.model.draw(p.seed, 0)
+    y = s.outputs_to_user(p.model.at(draws, *p.standardized_inputs(slice(0, 10))).mean.detach().numpy())
+    sizes = np.abs(ComponentBalance().residual(X[:10], y))
+    np.testing.assert_allclose(of_means.mean[1], sizes[..., 1].mean(), rtol=1e-9)
+    np.testing.assert_allclose(of_means.mean[-1], (sizes / s.row_scale).mean(), rtol=1e-9)
+    again, _ = eq.metrics.violations(p, n=32, constraint=ComponentBalance())
+    relative = (sizes / ComponentBalance().scale(s.y_std, X[:10])).mean()
+    np.testing.assert_allclose(again.mean[-1], relative, rtol=1e-9)
 
 
 def test_the_density_on_the_subspace_of_each_row_integrates_to_one_in_the_users_units():
@@ -388,6 +409,12 @@ class Unfinished(ComponentBalance):
         return B, target
 
 
+class Narrow(ComponentBalance):
+    @property
+    def pattern(self):
+        return np.array([[True, True, False], [True, True, False]])
+
+
 class NotThere(ComponentBalance):
     def linearise(self, X, Y=None):
         B, target = super().linearise(X)
@@ -405,8 +432,12 @@ class NotThere(ComponentBalance):
             type("Taken", (ComponentBalance,), {"name": "linear"})(),
             "Taken must have a name of its own, but got 'linear'",
         ),
+        (
+            Narrow(),
+            "outside pattern must be 0, but got others for 'loss' in balance 'mass'. Add it to the pattern of Na",
+        ),
     ],
-    ids=["class", "nonlinear", "zero", "not finite", "name of the library"],
+    ids=["class", "nonlinear", "zero", "not finite", "name of the library", "pattern"],
 )
 def test_what_cannot_be_fitted_is_refused_with_advice(constraint, message):
     columns, y = (ONE, np.ones((30, 3))) if isinstance(constraint, Power) else (X, Y)

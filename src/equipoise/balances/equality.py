@@ -70,10 +70,10 @@ class Equality(ABC):
             raise ConstraintError(f"An equality must have outputs, and balances with different names, but got {got}.")
         self.units = (None,) * len(self.names) if units is None else tuple(units)
         self.equations = self.names if equations is None else tuple(equations)
-        for argument, values in (("units", self.units), ("equations", self.equations)):
-            if len(values) != len(self.names):
+        for argument, values in (("units", units), ("equations", equations)):
+            if values is not None and (isinstance(values, str) or len(getattr(self, argument)) != len(self.names)):
                 rule = f"{argument} must hold one text for each of {quoted_list(self.names)}"
-                raise ConstraintError(f"{rule}, but got {values!r}.")
+                raise ConstraintError(f"{rule}, but got {values!r}. Give a list.")
 
     @abstractmethod
     def linearise(self, X: FloatArray, Y: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
@@ -188,6 +188,18 @@ class Equality(ABC):
             advice = did_you_mean(str(name), self.names)
             raise ConstraintError(f"name must be the name of a balance, but got {name!r}. {advice}")
         return self.names.index(name)
+
+    def __repr__(self) -> str:
+        balances = f"{self.n_balances} balance{'s' if self.n_balances > 1 else ''}"
+        head = f"{balances}, {self.n_inputs} inputs, {len(self.known)} known, {self.n_outputs} outputs"
+        rows = [self._line(k) for k in range(min(self.n_balances, 20))]
+        rows += [f"... and {self.n_balances - 20} more"] if self.n_balances > 20 else []
+        return "\n  ".join([f"{type(self).__name__}({head})", *rows])
+
+    def _line(self, row: int) -> str:
+        name, unit, text = self.names[row], self.units[row], self.equations[row]
+        label = ("" if name == text else repr(name)) + (f" [{unit}]" if unit else "")
+        return f"{label}: {text}".removeprefix(": ").lstrip()
 
     def _checked(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
         """Convert rows of data, and check that they have one number per column and broadcast."""

@@ -257,13 +257,6 @@ class LinearConstraint(Equality):
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def __repr__(self) -> str:
-        balances = f"{self.n_balances} balance{'s' if self.n_balances > 1 else ''}"
-        head = f"{balances}, {self.n_inputs} inputs, {len(self.known)} known, {self.n_outputs} outputs"
-        rows = [self._line(k) for k in range(min(self.n_balances, 20))]
-        rows += [f"... and {self.n_balances - 20} more"] if self.n_balances > 20 else []
-        return "\n  ".join([f"LinearConstraint({head})", *rows])
-
     def _initialise(self, balances: Coefficients, units: tuple[str | None, ...], equations: tuple[str, ...]) -> None:
         """Set the fields of a new object once; arrays become read-only, a flag that pickling and copying lose."""
         for array in (balances.A, balances.B, balances.b):
@@ -274,11 +267,6 @@ class LinearConstraint(Equality):
     def _key(self) -> tuple:
         numbers = (self.A.tobytes(), self.B.tobytes(), self.b.tobytes())
         return (*numbers, self.names, self.inputs, self.known, self.outputs, self.units)
-
-    def _line(self, row: int) -> str:
-        name, unit, text = self.names[row], self.units[row], self.equations[row]
-        label = ("" if name == text else repr(name)) + (f" [{unit}]" if unit else "")
-        return f"{label}: {text}".removeprefix(": ").lstrip()
 
 
 EQUALITIES: Mapping[str, type[Equality]] = {LinearConstraint.name: LinearConstraint}

@@ -135,11 +135,11 @@ class Standardizer:
             X: Inputs, then known columns, in the user's units, shape `(n, n_x + n_known)`.
             Y: Outputs at which nonlinear balances are linearised, in the user's units, shape `(n, n_y)`.
         Returns: `B'`, shape `(m, n_y)` if it is the same in all rows, else `(n, m, n_y)`; and `t'`, shape `(n, m)`.
-        Raises: InputError, if a coefficient or target that differs from row to row is not finite.
+        Raises: InputError, if coefficients that differ from row to row are not usable.
         """
         B, target = linearised(self._balances, X, Y)
         if B.ndim == 3:
-            self._check_finite(B, target)
+            self._check_rows(B, target)
         return self._scaled(B), (target - B @ self.y_mean) / self.row_scale  # Z3
 
     def target(self, X: Array) -> Array:
@@ -168,12 +168,18 @@ class Standardizer:
         """Compute `B'` from coefficients `B` in the user's units, shape `(..., m, n_y)` (Z3)."""
         return B * self.y_std / self.row_scale[:, None]
 
-    def _check_finite(self, B: Array, target: Array) -> None:
-        """Raise, with balance and row, unless coefficients and targets are finite."""
+    def _check_rows(self, B: Array, target: Array) -> None:
+        """Raise, with the balance's name, unless coefficients and targets are finite and keep to the pattern."""
+        names, outputs = self._balances.names, self._balances.outputs
+        stray = ((B != 0) & ~self._balances.pattern).any(0)
+        if stray.any():
+            k, j = map(int, np.argwhere(stray)[0])
+            rule = f"Coefficients outside pattern must be 0, but got others for {outputs[j]!r} in balance {names[k]!r}"
+            raise InputError(f"{rule}. Add it to the pattern of {type(self._balances).__name__}.")
         bad = ~(np.isfinite(B).all(-1) & np.isfinite(target))
         if bad.any():
             row, k = map(int, np.argwhere(bad)[0])
-            rule = f"Balance {self._balances.names[k]!r} must have finite coefficients and a finite target in every row"
+            rule = f"Balance {names[k]!r} must have finite coefficients and a finite target in every row"
             got = f"{B[row, k].tolist()} and {target[row, k]} in row {row} of the rows it was evaluated for"
             raise InputError(f"{rule}, but got {got}. Look for unusual inputs there.")
 
