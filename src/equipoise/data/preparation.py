@@ -148,6 +148,7 @@ def obeyed_to_rounding(constraint: Equality | None, X: Table, Y: Table, precisio
         Mask, shape `(m,)`: at least three rows have all outputs of the balance, and none misses it by more than 64
         roundings of its terms.
     Example:
+        >>> from equipoise import LinearConstraint
         >>> balances = LinearConstraint([[1, 1, -1], [1, -1, 0]])
         >>> Y = np.array([[0.1, 0.2, 0.1 + 0.2], [0.3, 0.4, 0.7], [0.5, 0.5, 1.0]])
         >>> obeyed_to_rounding(balances, np.zeros((3, 0)), Y, precision=2.2e-16)

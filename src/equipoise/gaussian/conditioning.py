@@ -143,8 +143,8 @@ class ConditioningLayer(nn.Module):
         self.row_scale: Tensor
         self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint))))
         self.pattern = torch.as_tensor(constraint.pattern.copy())
-        arrays = {"A": constraint.A, "b": constraint.b} if linear else {"A": None, "b": None}
-        for name, array in (arrays | {"B": constraint.shared_B}).items():
+        A, b = (constraint.A, constraint.b) if linear else (None, None)
+        for name, array in {"A": A, "B": constraint.shared_B, "b": b}.items():  # checkpoints depend on the order
             self.register_buffer(name, None if array is None else self._scaled(torch.as_tensor(array.copy())))
         self.A: Tensor | None
         self.B: Tensor | None
