@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from outside import ComponentBalance, LaplaceNoise, Power, RowByRow, SquaredTarget
@@ -257,6 +258,31 @@ def test_the_data_recover_a_tolerance_of_balances_that_differ_by_row():
     assert row["tol_std"] == pytest.approx(0.3, rel=0.25)  # 200 rows: 5 % standard error of a standard deviation
 
 
+@pytest.mark.parametrize("lead", [(6,), (2, 3)])
+def test_the_layer_behind_any_torch_model_conditions_row_by_row_as_the_textbook(lead):
+    std = np.array([1.0, 2.0, 0.5])
+    layer = eq.ConditioningLayer(ComponentBalance(), {"mass": 0, "component": 0.3}, output_std=std, X=X).eval()
+    mean, var = torch.as_tensor(Y[:6]), torch.as_tensor(RNG.uniform(0.5, 2.0, (6, 3)))
+    x = torch.as_tensor(X[:6])
+    gaussian = layer(mean.reshape(*lead, 3), var.reshape(*lead, 3), x.reshape(*lead, 4))
+    for i in range(6):
+        B, target = by_hand(X[i])
+        expected, cov = dense(Y[i], np.diag(var[i].numpy()), B, target, [0.0, 0.09])
+        np.testing.assert_allclose(gaussian.mean.detach().reshape(6, 3)[i], expected, rtol=1e-9)
+        np.testing.assert_allclose(gaussian.var.detach().reshape(6, 3)[i], np.diag(cov), rtol=1e-7, atol=1e-12)
+    with_one_B = eq.ConditioningLayer(SquaredTarget([1.0, 1.0, 1.0]), 0).eval()
+    mean = with_one_B(torch.zeros(2, 3), torch.ones(2, 3), torch.tensor([[3.0], [6.0]])).mean
+    np.testing.assert_allclose(mean.detach(), [[3.0] * 3, [12.0] * 3], rtol=1e-6)
+
+
+def test_columns_of_frames_are_matched_by_name(learned):
+    equality = ComponentBalance()
+    inputs = pd.DataFrame(X, columns=equality.columns)[["x_bottom", "z", "feed", "x_top"]]
+    outputs = pd.DataFrame(Y, columns=equality.outputs)[["loss", "top", "bottom"]]
+    model = fitted(equality, inputs, outputs, tolerance={"component": None, "mass": 0.02})
+    np.testing.assert_array_equal(model.predict(inputs[:5])[list(equality.outputs)], learned.predict(X[:5]))
+
+
 # --- As one B for all rows --------------------------------------------------------------------------------------------
 
 
@@ -466,7 +492,12 @@ def test_parts_of_the_library_that_need_one_B_say_so(tmp_path, learned):
     layer = learned.model_.conditioning
     with pytest.raises(eq.EquipoiseError, match=r"differ from row to row, but got B=None\. Pass B"):
         layer.operator(torch.float64)
+    own, y = eq.ConditioningLayer(ComponentBalance(), X=X), torch.ones(2, 3)
     with pytest.raises(
-        eq.EquipoiseError, match=r"targets of a LinearConstraint only, .* Pass targets to condition\(\)"
+        eq.EquipoiseError, match=r"x must have columns \('feed', 'z', 'x_top', 'x_bottom'\) on its last"
     ):
-        layer.target(torch.ones(2, 4))
+        own(y, y, torch.ones(2, 3))
+    with pytest.raises(eq.EquipoiseError, match="input_var needs the coefficients A of a LinearConstraint"):
+        own(y, y, torch.ones(2, 4), input_var=torch.ones(2, 4))
+    with pytest.raises(eq.EquipoiseError, match="These balances involve inputs, but got x=None"):
+        own(y, y)

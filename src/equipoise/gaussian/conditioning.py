@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.balances import Equality, LinearConstraint
+from equipoise.balances import Equality, LinearConstraint, check_equality_kind, linearised
 from equipoise.errors import InputError
 from equipoise.gaussian.connected_blocks import block_layout
 from equipoise.gaussian.distributions import ConditionedGaussian, DiagonalGaussian
@@ -109,8 +109,8 @@ class ConditioningLayer(nn.Module):
     """Conditioning on balances as the last layer of *any* torch model that predicts a mean and a variance.
 
     Args:
-        constraint: The balances `A x + B y = b`, in the units of the model's outputs; where it is another `Equality`,
-            pass targets, and coefficients that differ from row to row, to `condition`.
+        constraint: The balances `A x + B y = b`, in the units of the model's outputs. Those of another `Equality` are
+            computed from x by numpy, without gradients with respect to x.
         tolerance: `None` learns the tolerance of each balance (default prior on the relative tolerance), `0` makes
             balances exact, a positive number is a fixed standard deviation in the balance's own unit, a
             `TolerancePrior` learns the tolerance from that prior; or a mapping from balance names to any of these.
@@ -119,6 +119,8 @@ class ConditioningLayer(nn.Module):
             *relative* tolerances refer to (Z2). Ones by default.
         offset: Whether to learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have
             one, shape `(m,)`.
+        X: Rows of inputs, then known columns, shape `(n, n_columns)`, over which scales are averaged; needed where
+            coefficients differ from row to row.
 
     Example:
         >>> import equipoise as eq
@@ -135,17 +137,21 @@ class ConditioningLayer(nn.Module):
         *,
         output_std=None,
         offset: bool | Tensor = False,
+        X=None,
     ):
         super().__init__()
+        check_equality_kind(constraint)
         self.names = constraint.names
         linear = isinstance(constraint, LinearConstraint)
+        self._other = None if linear else constraint
         self.needs_inputs = not linear or bool((constraint.A != 0).any())
         self.row_scale: Tensor
-        self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint))))
+        self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint), X)))
         self.pattern = torch.as_tensor(constraint.pattern.copy())
         A, b = (constraint.A, constraint.b) if linear else (None, None)
         for name, array in {"A": A, "B": constraint.shared_B, "b": b}.items():  # checkpoints depend on the order
-            self.register_buffer(name, None if array is None else self._scaled(torch.as_tensor(array.copy())))
+            values = None if array is None else torch.as_tensor(array.copy())
+            self.register_buffer(name, None if values is None else self._scaled(values))
         self.A: Tensor | None
         self.B: Tensor | None
         self.b: Tensor | None
@@ -158,7 +164,7 @@ class ConditioningLayer(nn.Module):
         self.coupled = any(group.rows.shape[-1] > 1 for group in self.layout)
 
     def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
-        """Compute the target `t = b − A x`, each balance divided by its scale.
+        """Compute the target, `t = b − A x` for a `LinearConstraint`, each balance divided by its scale.
 
         Args:
             x: Inputs, shape `(..., n_x)`; may be None if no balance has an input.
@@ -172,8 +178,7 @@ class ConditioningLayer(nn.Module):
                 raise InputError("These balances involve inputs, but got x=None. Pass the inputs as x.")
             return self.b  # type: ignore[return-value]
         if self.A is None or self.b is None:
-            rule = "The layer computes targets of a LinearConstraint only"
-            raise InputError(f"{rule}, but got x for another Equality. Pass targets to condition().")
+            return self._linearised(x)[1]
         return self.b - x.to(self.A.dtype) @ self.A.mT
 
     def forward(
@@ -197,7 +202,7 @@ class ConditioningLayer(nn.Module):
         Returns:
             A `ConditionedGaussian`, event shape `(n_y,)`.
         """
-        target = self.target(x)
+        B, target = (None, self.target(x)) if self._other is None or x is None else self._linearised(x)
         if mean.shape[-1] != self.pattern.shape[-1]:
             raise InputError(
                 f"mean must have one entry per output of the balances ({self.pattern.shape[-1]}) on its last axis, "
@@ -208,9 +213,11 @@ class ConditioningLayer(nn.Module):
         if self.offset is not None:
             target = target + (self.offset.draw(shape, generator) if self.training else self.offset.loc)
         if input_var is not None:
-            B = self.B.to(_work_dtype(mean))  # type: ignore[union-attr]
+            if self.A is None or self.B is None:
+                raise InputError("input_var needs the coefficients A of a LinearConstraint, but got another Equality.")
+            B = self.B.to(_work_dtype(mean))
             return condition(DiagonalGaussian(mean, var), B, target, tol_var, A=self.A, input_var=input_var)
-        return self.condition(DiagonalGaussian(mean, var), target, tol_var)
+        return self.condition(DiagonalGaussian(mean, var), target, tol_var, B=B)
 
     def condition(
         self,
@@ -247,8 +254,20 @@ class ConditioningLayer(nn.Module):
             raise InputError("The coefficients of these balances differ from row to row, but got B=None. Pass B.")
         return BalanceOperator(B.to(dtype), self.layout)
 
+    def _linearised(self, x: Float[Tensor, "... n_columns"]) -> tuple[Tensor | None, Tensor]:
+        """Compute coefficients, None for those of the layer, and targets of an equality that is no LinearConstraint."""
+        equality: Equality = self._other  # type: ignore[assignment]
+        if x.shape[-1] != equality.n_columns:
+            raise InputError(
+                f"x must have columns {equality.columns} on its last axis, but got shape {tuple(x.shape)}."
+            )
+        rows = x.detach().double().cpu().numpy().reshape(-1, equality.n_columns)
+        B, target = (torch.as_tensor(part).to(self.row_scale) for part in linearised(equality, rows))
+        target = (target / self.row_scale).reshape(*x.shape[:-1], -1)
+        return None if B.ndim == 2 else self._scaled(B).reshape(*x.shape[:-1], *B.shape[1:]), target
+
     def _scaled(self, values: Tensor) -> Tensor:
-        return values / (self.row_scale.unsqueeze(-1) if values.ndim == 2 else self.row_scale)
+        return values / (self.row_scale.unsqueeze(-1) if values.ndim >= 2 else self.row_scale)
 
     def kl(self) -> Float[Tensor, ""]:
         """Compute the KL divergence of tolerances and offsets from their priors in nats (K2, K3).
