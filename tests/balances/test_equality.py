@@ -435,6 +435,11 @@ class Unfinished(ComponentBalance):
         return B, target
 
 
+class LogTarget(SquaredTarget):
+    def linearise(self, X, Y=None):
+        return self.weights[None], np.log(np.abs(X - X[4]))
+
+
 class Narrow(ComponentBalance):
     @property
     def pattern(self):
@@ -458,15 +463,16 @@ class NotThere(ComponentBalance):
             type("Taken", (ComponentBalance,), {"name": "linear"})(),
             "Taken must have a name of its own, but got 'linear'",
         ),
+        (LogTarget([1.0, 1.0, 1.0]), "Balance 'sum' must have finite coefficients .* and -inf in row 4 of the rows"),
         (
             Narrow(),
             "outside pattern must be 0, but got others for 'loss' in balance 'mass'. Add it to the pattern of Na",
         ),
     ],
-    ids=["class", "nonlinear", "zero", "not finite", "name of the library", "pattern"],
+    ids=["class", "nonlinear", "zero", "not finite", "name of the library", "target", "pattern"],
 )
 def test_what_cannot_be_fitted_is_refused_with_advice(constraint, message):
-    columns, y = (ONE, np.ones((30, 3))) if isinstance(constraint, Power) else (X, Y)
+    columns, y = (ONE, np.ones((30, 3))) if isinstance(constraint, Power | SquaredTarget) else (X, Y)
     with pytest.raises(eq.EquipoiseError, match=message):
         fitted(constraint, columns, y, max_epochs=2)
 

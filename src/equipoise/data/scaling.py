@@ -135,11 +135,11 @@ class Standardizer:
             X: Inputs, then known columns, in the user's units, shape `(n, n_x + n_known)`.
             Y: Outputs at which nonlinear balances are linearised, in the user's units, shape `(n, n_y)`.
         Returns: `B'`, shape `(m, n_y)` if it is the same in all rows, else `(n, m, n_y)`; and `t'`, shape `(n, m)`.
-        Raises: InputError, if coefficients that differ from row to row are not usable.
+        Raises: InputError, if coefficients or targets of an equality of the user's own are not usable.
         """
         B, target = linearised(self._balances, X, Y)
-        if B.ndim == 3:
-            self._check_rows(B, target)
+        if not isinstance(self._balances, LinearConstraint):
+            self._check_rows(np.broadcast_to(B, (len(X), *B.shape[-2:])), target)
         return self._scaled(B), (target - B @ self.y_mean) / self.row_scale  # Z3
 
     def target(self, X: Array) -> Array:
