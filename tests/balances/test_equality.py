@@ -81,6 +81,20 @@ def test_the_scale_takes_root_mean_squares_over_rows_and_asks_for_them():
         ComponentBalance().scale(std)
 
 
+def test_one_B_of_an_equality_that_does_not_say_so_counts_for_every_row():
+    class OneB(RowByRow):
+        def linearise(self, X, Y=None):
+            return self.linear.B, self.linear.target(X)
+
+    for result in ("residual", "magnitude"):
+        ours, expected = (getattr(kind(LINEAR), result)(X, Y) for kind in (OneB, RowByRow))
+        np.testing.assert_allclose(ours, expected, rtol=1e-14)
+    for ours, expected in zip(
+        *(Standardizer.fit(X, Y, kind(LINEAR)).linearise(X) for kind in (OneB, RowByRow)), strict=True
+    ):
+        np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
 def test_an_equality_is_shown_with_its_columns_and_balances():
     assert repr(ComponentBalance(mass=False)).splitlines() == [
         "ComponentBalance(1 balance, 2 inputs, 2 known, 3 outputs)",
@@ -195,7 +209,29 @@ def test_the_terms_of_the_ledger_add_up_to_the_variance_of_the_components(learne
     expected = (var.mean(0) + mean.var(0)) * learned.standardizer_.y_std**2
     np.testing.assert_allclose(p.ledger().total, expected, rtol=1e-9)
     np.testing.assert_allclose(p.var, expected, rtol=1e-9)
-    assert p.ledger().lost_without.shape == (2, 10, 3)
+
+
+def test_shares_of_tolerances_and_of_single_balances_are_those_of_dense_draws_row_by_row(learned):
+    """E[½ (μ_C(ρ₁) − μ_C(ρ₂))²] (D2), and the variance that comes back without a balance (D4), by the textbook."""
+    rows, s = slice(0, 3), learned.standardizer_
+    p = learned.predict_distribution(X[rows])
+    B, target = s.linearise(X[rows])
+    gaussians = [part.gaussian for part in p.components(rows)]
+    draws = [p.model.draw(p.seed, block) for block in range(len(gaussians))]
+    share, lost = np.zeros((3, 3)), np.zeros((2, 3, 3))
+    for g, block in zip(gaussians, draws, strict=True):
+        for d in range(len(g.mean)):
+            first, second = (r[d, 0].detach().numpy() for r in (block.tol_var, block.tol_var_again))
+            for i in range(3):
+                prior = g.prior.mean[d, i].numpy(), np.diag(g.prior.var[d, i].numpy())
+                mean, cov = dense(*prior, B[i], target[i], first)
+                share[i] += 0.5 * (mean - dense(*prior, B[i], target[i], second)[0]) ** 2 / p.n_draws
+                for k in (0, 1):
+                    without = dense(*prior, B[i][[1 - k]], target[i][[1 - k]], first[[1 - k]])[1]
+                    lost[k, i] += np.diag(without - cov) / p.n_draws
+    ledger = p.ledger()
+    np.testing.assert_allclose(ledger.tolerance_share, share * s.y_std**2, rtol=1e-6)
+    np.testing.assert_allclose(ledger.lost_without, lost * s.y_std**2, rtol=1e-5, atol=1e-9)
 
 
 def test_violations_are_relative_to_the_scale_of_the_training_rows(learned):

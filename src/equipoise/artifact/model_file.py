@@ -1,8 +1,9 @@
 """One safetensors file per fitted model: tensors, and a `Description` in the header. Opening it runs no code.
 
 Tensors are called `model.…` (the network and all posteriors, in standardized units), `standardizer.…`, and
-`constraint.…` (the arrays of the balances: `A`, `B` and `b` of a `LinearConstraint`). The checksum is the SHA-256 of the whole file with the checksum's own digits set to 0.
-The same fit gives the same bytes: the file contains no date and no wall-clock times of epochs.
+`constraint.…` (the arrays of the balances: `A`, `B` and `b` of a `LinearConstraint`). The checksum is the SHA-256 of
+the whole file with the checksum's own digits set to 0. The same fit gives the same bytes: the file contains no date and
+no wall-clock times of epochs.
 
 Only `save` and `load` import torch, so that reading a header takes no time.
 """
