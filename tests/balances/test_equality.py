@@ -268,6 +268,7 @@ def test_tables_that_are_read_from_files_give_the_same_model(tmp_path, learned):
     np.testing.assert_array_equal(model.predict(X[:5]), learned.predict(X[:5]))
 
 
+@pytest.mark.usefixtures("long_training")
 def test_a_killed_fit_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path):
     class KilledError(Exception):
         pass
@@ -284,6 +285,7 @@ def test_a_killed_fit_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path):
     np.testing.assert_array_equal(again.predict(X[:5]), whole.predict(X[:5]))
 
 
+@pytest.mark.usefixtures("long_training")
 def test_the_data_recover_a_tolerance_of_balances_that_differ_by_row():
     """Component flows scatter by 0.3 about the balance, sensors are known: the tolerance is that scatter."""
     loose = TRUE.copy()
@@ -330,6 +332,7 @@ LINEAR = eq.LinearConstraint.from_equations(
 )
 
 
+@pytest.mark.usefixtures("long_training")
 @pytest.mark.parametrize("tolerance", [0, None], ids=["exact", "learned"])
 @pytest.mark.parametrize("likelihood", ["joint", "marginal"])
 def test_the_same_coefficients_in_every_row_give_the_model_of_one_B(tolerance, likelihood):
