@@ -45,6 +45,7 @@ from equipoise.data import (
 )
 from equipoise.errors import (
     InputError,
+    InputTypeError,
     check_choice,
     check_count,
     check_counts,

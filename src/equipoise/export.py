@@ -13,7 +13,7 @@ open only those that you trust.
 
 In: a fitted `ConstrainedBNNRegressor` and the path of a file. Out: the file.
 
-Calls: `artifact`, `estimator`, `network`, `data`.
+Calls: `artifact`, `estimator`, `network`, `data`, `balances`.
 """
 
 import copy

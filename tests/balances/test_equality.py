@@ -538,7 +538,7 @@ def test_parts_of_the_library_that_need_one_B_say_so(tmp_path, learned):
     layer = learned.model_.conditioning
     with pytest.raises(eq.EquipoiseError, match=r"differ from row to row, but got B=None\. Pass B"):
         layer.operator(torch.float64)
-    own, y = eq.ConditioningLayer(ComponentBalance(), X=X), torch.ones(2, 3)
+    own, y = eq.ConditioningLayer(ComponentBalance(), X=X).eval(), torch.ones(2, 3)
     with pytest.raises(
         eq.EquipoiseError, match=r"x must have columns \('feed', 'z', 'x_top', 'x_bottom'\) on its last"
     ):

@@ -184,7 +184,12 @@ def _matrix(argument: str, values: Numbers, axes: str) -> FloatArray:
 
 
 def check_names(argument: str, values: Names) -> tuple[str, ...]:
-    """Convert names to a tuple of texts, and raise unless all of them are non-empty."""
+    """Convert names to a tuple of texts, and raise unless all of them are non-empty.
+
+    Args:
+        argument: Name of the argument, for the message.
+        values: The names.
+    """
     if isinstance(values, str):
         raise ConstraintError(f"{argument} must be a list of names, but got the text {values!r}. Write [{values!r}].")
     names = tuple(values)

@@ -257,7 +257,12 @@ def balance_scale(B: FloatArray, output_std: FloatArray) -> FloatArray:
 
 
 def check_output_std(output_std: Numbers, outputs: tuple[str, ...]) -> FloatArray:
-    """Convert standard deviations of outputs to floats, and raise unless there is a finite one ≥ 0 per output."""
+    """Convert standard deviations of outputs to floats, and raise unless there is a finite one ≥ 0 per output.
+
+    Args:
+        output_std: Standard deviations, shape `(n_y,)`.
+        outputs: Names of the outputs.
+    """
     s = check_rows("output_std", output_std, outputs)
     rule = "output_std must hold one finite standard deviation ≥ 0 per output"
     if s.ndim != 1:

@@ -210,11 +210,20 @@ class StandardizedBalances(Equality):
         return self._own.pattern
 
     def linearise(self, X: Array, Y: Array | None = None) -> tuple[Array, Array]:
-        """Compute `B'` and `t'`, from inputs in the user's units and standardized outputs; see `Equality`."""
+        """Compute `B'` and `t'`.
+
+        Args:
+            X: Inputs, then known columns, in the user's units, shape `(n, n_columns)`.
+            Y: Standardized outputs, shape `(n, n_y)`; None for balances that are linear in them.
+        """
         return self._standardizer.linearise(X, None if Y is None else self._standardizer.outputs_to_user(Y))
 
     def scale(self, output_std: Array, X: Array | None = None) -> Array:
-        """Return ones: balances in standardized units are divided by their scales already."""
+        """Return ones: balances in standardized units are divided by their scales already.
+
+        Args:
+            output_std, X: Ignored.
+        """
         return np.ones(self.n_balances)
 
 

@@ -33,7 +33,12 @@ class _Case:
     Y: Array
 
     def require_close(self, actual: Array, expected: Array, words: str) -> None:
-        """Raise unless two arrays of one value per row and balance agree to rounding of the balances' terms."""
+        """Raise unless two arrays of one value per row and balance agree to rounding of the balances' terms.
+
+        Args:
+            actual, expected: The arrays, shape `(rows, m)`.
+            words: What they are, for the message.
+        """
         bound = ROUNDING * (self.equality.magnitude(self.X[: len(actual)], self.Y[: len(actual)]) + np.abs(expected))
         _require_within(actual - expected, bound, words, self.equality)
 
@@ -54,7 +59,7 @@ def check_equality(equality: Equality, X: ArrayLike, Y: ArrayLike | None = None)
         >>> check_equality(balance, np.linspace(1.0, 2.0, 30)[:, None])
     """
     if isinstance(equality, type):
-        raise AssertionError(f"equality must be an object, but got the class. Pass {equality.__name__}().")
+        require(False, f"equality must be an object, but got the class. Pass {equality.__name__}().")
     run_checks(equality_checks(equality, X, Y), type(equality).__name__)
 
 
@@ -113,7 +118,7 @@ def _require_within(errors: Array, bounds: Array, words: str, equality: Equality
     if bad.any():
         where = tuple(np.argwhere(bad)[0])
         got = f"{errors[where]:.3g} for balance {equality.names[where[-1]]!r}, row {where[-2]}"
-        raise AssertionError(f"{words}: expected a difference of at most {bounds[where]:.3g}, got {got}")
+        require(False, f"{words}: expected a difference of at most {bounds[where]:.3g}, got {got}")
 
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
@@ -161,7 +166,7 @@ def _nothing_lies_outside_the_pattern(case: _Case) -> None:
     if outside.any():
         k, j = np.argwhere(outside)[0]
         entry = f"{case.equality.outputs[j]!r} in {case.equality.names[k]!r}"
-        raise AssertionError(f"the coefficient of {entry} is not 0, but pattern says so")
+        require(False, f"the coefficient of {entry} is not 0, but pattern says so")
 
 
 def _residual_is_that_of_linearise(case: _Case) -> None:
