@@ -56,13 +56,12 @@ def rebuild_network(
         network: The description.
         standardizer: The standardizer of the fit; it has the balances.
         state: The tensors, by their names in the network's `state_dict`.
-        implementations: Classes of likelihoods, posteriors and impositions that the core does not know.
+        implementations: Classes that do not belong to this package, of likelihoods and posteriors among others.
     Returns: The network in evaluation mode, on the CPU.
     Raises: KeyError, RuntimeError or ValueError, if tensors and description do not agree.
     """
     import torch
 
-    from equipoise.balances import LinearConstraint
     from equipoise.gaussian import ConditioningLayer
     from equipoise.network import BayesianMLP, ConstrainedBNN
 
@@ -81,8 +80,9 @@ def rebuild_network(
     layer = rounding = None
     constraint = standardizer.constraint if network.tolerances else None  # some methods predict without their balances
     if constraint is not None:
-        balances = LinearConstraint(standardizer.B, names=constraint.names, outputs=constraint.outputs)
-        layer = ConditioningLayer(balances, _variances(network.tolerances), offset=torch.tensor(network.offsets))
+        layer = ConditioningLayer(
+            standardizer.balances(), _variances(network.tolerances), offset=torch.tensor(network.offsets)
+        )
         rounding = torch.zeros(constraint.n_balances, dtype=torch.float64)
         _check_learned("balances", network.tolerances, state["conditioning.tolerance.learned"])
     if network.sensors is not None:
@@ -99,14 +99,15 @@ def likelihood_of(network: Network, implementations: Sequence[type] = ()) -> Lik
 
     Args:
         network: The description.
-        implementations: Classes of likelihoods that do not belong to this package.
+        implementations: Classes that do not belong to this package, of likelihoods among others.
     Raises: ArtifactError, if no class has the name.
     """
-    from equipoise.network import LIKELIHOODS
+    from equipoise.network import LIKELIHOODS, Likelihood
 
     if network.likelihood in LIKELIHOODS:
         return LIKELIHOODS[network.likelihood]
-    return named("likelihood", network.likelihood, implementations)(**network.likelihood_settings)
+    made = implementation_named("likelihood", network.likelihood, implementations, Likelihood)
+    return made(**network.likelihood_settings)
 
 
 def posterior_of(network: Network, implementations: Sequence[type] = ()) -> PosteriorFactory:
@@ -117,33 +118,51 @@ def posterior_of(network: Network, implementations: Sequence[type] = ()) -> Post
 
 def draws_class(network: Network, implementations: Sequence[type] = ()) -> type[WeightDraws]:
     """Return the class of what draws the weights; arguments are those of `likelihood_of`."""
-    from equipoise.network import POSTERIORS, Members
+    from equipoise.network import POSTERIORS, Members, WeightDraws
 
     own = {Members.name: Members, **POSTERIORS}
     if network.posterior in own:
         return own[network.posterior]  # type: ignore[return-value]
-    return named("posterior", network.posterior, implementations)
+    return implementation_named("posterior", network.posterior, implementations, WeightDraws)
 
 
 def imposition_of(network: Network, implementations: Sequence[type] = ()) -> Imposition | None:
     """Make the imposition that a header names, None for conditioning; arguments are those of `likelihood_of`."""
     if network.imposition == "conditioning":
         return None
-    return named("imposition", network.imposition, implementations)(**network.imposition_settings)
+    from equipoise.network import Imposition
+
+    made = implementation_named("imposition", network.imposition, implementations, Imposition)
+    return made(**network.imposition_settings)
 
 
-def named(part: str, name: str, implementations: Sequence[type], attribute: str = "name") -> type:
-    """Return the class with a name.
+def estimator_class(name: str, classes: Sequence[type]) -> type:
+    """Return the class of estimators with a `file_name`.
 
     Args:
-        part: The part of the model that it is to be, for the message.
         name: The name in the file.
-        implementations: Classes to search.
-        attribute: The attribute that holds the name.
+        classes: Classes to search.
     Raises: ArtifactError, if no class has the name.
     """
+    for each in classes:
+        if getattr(each, "file_name", None) == name:
+            return each
+    rule = f"The model's class must be known, but got {name!r}"
+    raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")
+
+
+def implementation_named(part: str, name: str, implementations: Sequence[type], contract: type) -> type:
+    """Return the class with this name among those of a contract.
+
+    Args:
+        part: The part of the model that it is for, for the message.
+        name: Its name in the file.
+        implementations: Classes that do not belong to this package, of all contracts.
+        contract: The abstract class from which it must derive: kinds of parts may have the same names.
+    Raises: ArtifactError, if there is none.
+    """
     for implementation in implementations:
-        if getattr(implementation, attribute, None) == name:
+        if issubclass(implementation, contract) and getattr(implementation, "name", None) == name:
             return implementation
     rule = f"The model's {part} must be known, but got {name!r}"
     raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")

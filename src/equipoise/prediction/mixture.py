@@ -89,13 +89,16 @@ class Mixture:
             again: Whether to condition the network's Gaussians of each block a second time, with a second draw of the
                 tolerances for the same weights, as the ledger needs (D2).
         """
-        (x, target), network = self.standardized_inputs(rows), NetworkEvaluator(self.model.network, self._model_sensors)
+        (x, target, B), network = (
+            self.standardized_inputs(rows),
+            NetworkEvaluator(self.model.network, self._model_sensors),
+        )
         for arranged, heads in self._evaluated(x, network, self._draws_at_once(len(x))):
             draws, prior = arranged.draws, NetworkGaussian(*(head.clone() for head in heads))
-            gaussian = self.model.condition(prior, target, draws.tol_var, draws.offset)
+            gaussian = self.model.condition(prior, target, draws.tol_var, draws.offset, B)
             second = None
             if again and isinstance(gaussian, ConditionedGaussian):
-                second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
+                second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset, B)
             yield Components(rows, gaussian, self._noise_var(self._learned_noise(draws, heads), rows), second)
 
     def _draws_at_once(self, n_rows: int) -> int:
@@ -154,7 +157,7 @@ class Mixture:
         self, rows: slice, network: NetworkEvaluator
     ) -> Iterator[tuple[Heads, ArrangedDraws, Tensor | None, Tensor | float]]:
         """Yield heads, draws, targets (balances first) and sensor variances of one block of draws after the other."""
-        x, target = self.standardized_inputs(rows)
+        x, target, _ = self.standardized_inputs(rows)
         balances_first = None if target is None else target.mT.unsqueeze(1)
         for draws, heads in self._evaluated(x, network, DRAWS_AT_ONCE):
             yield heads, draws, balances_first, self._noise_var(self._learned_noise(draws.draws, heads), rows)
@@ -208,17 +211,20 @@ class Mixture:
     def _kept_arranged(self) -> dict[tuple[int, int, int], list[ArrangedDraws]]:
         return {}
 
-    def standardized_inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Return inputs `(n, n_x)` and targets `(n, m)` in standardized units; no targets without balances.
+    def standardized_inputs(self, rows: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return the arguments of `ConstrainedBNN.at` at some rows, in standardized units.
 
         Args:
             rows: The rows.
+        Returns: Inputs `(n, n_x)`; targets `(n, m)`, None without balances; and coefficients `(n, m, n_y)`, None unless
+            they differ from row to row.
         """
         X, dtype = self.X[rows], self.model.network.like.dtype
         x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self.device)
         if self.standardizer.constraint is None:
-            return x, None
-        return x, torch.as_tensor(self.standardizer.target(X), device=self.device)
+            return x, None, None
+        B, target = (torch.as_tensor(part, device=self.device) for part in self.standardizer.linearise(X))
+        return x, target, None if B.ndim == 2 else B
 
     def _noise_var(self, learned: Tensor | float, rows: slice) -> Tensor | float:
         """Return sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values.

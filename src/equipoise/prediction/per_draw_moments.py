@@ -80,15 +80,17 @@ class DisjointTerms:
     def of(cls, model: ConstrainedBNN, sensors: bool) -> "DisjointTerms | None":
         """Return the closed form for a model, None if its balances are coupled or if it redefines conditioning.
 
+        Nor is there one for coefficients that differ from row to row.
+
         Args:
             model: The model in standardized units.
             sensors: Whether the noise of learned sensors is needed, too.
         """
         layer, weights = model.conditioning, model.network.like
-        if not model.conditions_by_definition or (layer is not None and layer.coupled):
+        if not model.conditions_by_definition or (layer is not None and (layer.coupled or layer.B is None)):
             return None
         dtype = torch.float32 if weights.device.type == "mps" else torch.float64  # Apple's GPU has no float64
-        B = weights.new_zeros(0, model.network.n_outputs) if layer is None else layer.B
+        B = weights.new_zeros(0, model.network.n_outputs) if layer is None or layer.B is None else layer.B
         return cls(NetworkEvaluator(model.network, sensors), B.detach().to(dtype))
 
     def moment_fields(self, heads: Heads, draws: ArrangedDraws, target: Float[Tensor, "m 1 n"] | None) -> BlockBuffer:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality
 from equipoise.data import AnyRows, Array, Rows, TrainingData, resolve_sensor_std, tolerance_by_balance
 from equipoise.network import (
     LIKELIHOODS,
@@ -86,7 +86,7 @@ class Recipe:
         return tolerance_by_balance(self.tolerance, tuple(names), obeyed)
 
     def sensor_stds(
-        self, outputs: Sequence[str], n_rows: int, constraint: LinearConstraint | None, obeyed: NDArray[np.bool_]
+        self, outputs: Sequence[str], n_rows: int, constraint: Equality | None, obeyed: NDArray[np.bool_]
     ) -> Array | None:
         """Return the standard deviations of the sensors, NaN where they are learned; None for noise-free sensors.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality
 from equipoise.data import AnyRows, Array, Rows, TrainingData
 from equipoise.gaussian import TolerancePrior
 from equipoise.network import (
@@ -82,7 +82,7 @@ class MethodRecipe(Recipe):
         return dict.fromkeys(names, 0.0)
 
     def sensor_stds(
-        self, outputs: Sequence[str], n_rows: int, constraint: LinearConstraint | None, obeyed: NDArray[np.bool_]
+        self, outputs: Sequence[str], n_rows: int, constraint: Equality | None, obeyed: NDArray[np.bool_]
     ) -> Array | None:
         """Return no sensors unless the imposition has them; arguments are those of `Recipe.sensor_stds`."""
         return super().sensor_stds(outputs, n_rows, constraint, obeyed) if self.imposition.sensors else None
