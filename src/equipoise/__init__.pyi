@@ -16,6 +16,7 @@ from .gaussian import (
     ConditionedGaussian as ConditionedGaussian,
     ConditioningLayer as ConditioningLayer,
     DiagonalGaussian as DiagonalGaussian,
+    Gaussian as Gaussian,
     TolerancePrior as TolerancePrior,
     condition as condition,
 )

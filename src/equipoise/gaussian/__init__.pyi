@@ -2,6 +2,8 @@ from .conditioning import ConditioningLayer as ConditioningLayer, condition as c
 from .distributions import (
     ConditionedGaussian as ConditionedGaussian,
     DiagonalGaussian as DiagonalGaussian,
+    Gaussian as Gaussian,
+    independent_log_prob as independent_log_prob,
     normal_log_prob as normal_log_prob,
 )
 from .factorised_blocks import LARGEST_INVERSE as LARGEST_INVERSE

@@ -5,11 +5,12 @@ A network predicts a `DiagonalGaussian` for each draw of its weights. Conditioni
 """
 
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from equipoise.gaussian.operator import LOG_2PI, BalanceOperator, Factor, any_true, safe_sqrt
@@ -17,8 +18,102 @@ from equipoise.gaussian.shapes import batch_shape, common_shape
 from equipoise.gaussian.subspace import singular_log_prob
 
 
+class Gaussian(ABC):
+    """A Gaussian of a row's outputs, conditioned on balances or not: what predictions and likelihoods are made from.
+
+    Without balances there are zero of them: `n_balances` is 0, arrays with one entry per balance are empty, and
+    conditioning changes nothing.
+
+    Attributes:
+        prior: The Gaussian before conditioning, over the outputs and any hidden variables after them.
+        mean, var: Mean and variances of each output, shape `(..., n_y)`.
+        reduction: The variance that conditioning removes, shape `(..., n_y)`.
+        innovation: `t − B μ`, by how much the mean before conditioning misses each balance, shape `(..., m)`.
+        B: Coefficients of the balances, shape `(m, n_y)` or `(..., m, n_y)`.
+        n_balances: Number of balances, m.
+    """
+
+    prior: "DiagonalGaussian"
+    mean: Float[Tensor, "... n_y"]
+    var: Float[Tensor, "... n_y"]
+    reduction: Float[Tensor, "... n_y"]
+    innovation: Float[Tensor, "... m"]
+    B: Float[Tensor, "... m n_y"]
+    n_balances: int
+
+    @abstractmethod
+    def with_prior(self, prior: "DiagonalGaussian") -> "Gaussian":
+        """Return the Gaussian with another distribution before conditioning, and the same balances."""
+
+    @abstractmethod
+    def take(self, draw: Int[Tensor, " k"], row: Int[Tensor, " k"]) -> "Gaussian":
+        """Select from a block of shape `(n_draws, n, n_y)` one Gaussian for each pair of positions.
+
+        Args:
+            draw, row: Positions of draws and rows.
+        Returns: Gaussians of shape `(k, n_y)`.
+        """
+
+    @abstractmethod
+    def var_above_rounding(self) -> Float[Tensor, "... n_y"]:
+        """Return the variances, kept above the rounding of those before conditioning."""
+
+    @abstractmethod
+    def covariance(self) -> Float[Tensor, "... n_y n_y"]:
+        """Return the covariance of the outputs as an `n_y × n_y` matrix."""
+
+    @abstractmethod
+    def reduction_root(self) -> Float[Tensor, "... m n_y"]:
+        """Return `H` with `Hᵀ H = K S Kᵀ`, so that the covariance is `diag(v) − Hᵀ H` (C4)."""
+
+    @abstractmethod
+    def gain_rows(self) -> Float[Tensor, "... m n_y"]:
+        """Return the transposed gain `Kᵀ`, with one row for each balance (C2)."""
+
+    @abstractmethod
+    def reduction_lost_without(self) -> Float[Tensor, "... m n_y"]:
+        """Return how much less variance each output would lose without each of the balances (D4)."""
+
+    @abstractmethod
+    def residual_var(self, joint: bool = True) -> Float[Tensor, "... m"]:
+        """Return the variance of each balance's residual `B y − t` after conditioning (Z4).
+
+        Args:
+            joint: Whether the outputs are taken together, or as independent with the same variances.
+        """
+
+    @abstractmethod
+    def sample(self, n_draws: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws ... n_y"]:
+        """Draw joint samples.
+
+        Args:
+            n_draws: Number of draws, which become axis 0 of the result.
+            generator: Source of random numbers; torch's default by default.
+        """
+
+    @abstractmethod
+    def update(self, y0: Float[Tensor, "... n_y"], noise: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
+        """Turn draws before conditioning into draws after conditioning (M1).
+
+        Args:
+            y0: Draws before conditioning, shape `(..., n_y)`.
+            noise: Standard normal numbers, one for each balance, shape `(..., m)`.
+        """
+
+    @abstractmethod
+    def log_prob(
+        self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
+    ) -> Float[Tensor, "..."]:
+        """Compute the joint log density of measured outputs `y_obs = y + e`, `e ~ N(0, diag(w))` (L2).
+
+        Args:
+            y: Measured outputs, shape `(..., n_y)`, NaN where missing.
+            sensor_var: `w ≥ 0`, broadcast against `y`.
+        """
+
+
 @dataclass(frozen=True)
-class DiagonalGaussian:
+class DiagonalGaussian(Gaussian):
     """Independent normals `y ~ N(μ, diag(v))`.
 
     Args:
@@ -33,6 +128,28 @@ class DiagonalGaussian:
 
     mean: Float[Tensor, "... n_y"]
     var: Float[Tensor, "... n_y"]
+
+    n_balances = 0
+
+    @property
+    def prior(self) -> "DiagonalGaussian":  # type: ignore[override]
+        """The Gaussian itself: no balances condition it."""
+        return self
+
+    @property
+    def reduction(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
+        """Zeros: no balances remove variance."""
+        return torch.zeros_like(self.mean)
+
+    @property
+    def innovation(self) -> Float[Tensor, "... 0"]:  # type: ignore[override]
+        """Innovations of no balances, an empty last axis."""
+        return self.mean[..., :0]
+
+    @property
+    def B(self) -> Float[Tensor, "0 n_y"]:  # type: ignore[override]
+        """Coefficients of no balances."""
+        return self.mean.new_zeros(0, self.mean.shape[-1])
 
     def to(self, dtype: torch.dtype) -> "DiagonalGaussian":
         """Convert mean and variance to another dtype."""
@@ -51,13 +168,65 @@ class DiagonalGaussian:
         shape = (n_draws, *common_shape(self.mean.shape, self.var.shape))
         return self.mean + self.var.sqrt() * _standard_normal(shape, self.mean, generator)
 
-    def log_prob(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "..."]:
-        """Compute the joint log density of `y`, shape `(..., n_y)`: the sum over its outputs, shape `(...)`."""
-        return normal_log_prob(y, self.mean, self.var).sum(-1)
+    def log_prob(
+        self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
+    ) -> Float[Tensor, "..."]:
+        """Compute the joint log density of measured outputs: the sum over those that were measured.
+
+        Args:
+            y: Measured outputs, shape `(..., n_y)`, NaN where missing.
+            sensor_var: `w ≥ 0`, broadcast against `y`.
+        Returns:
+            Log densities, shape `(...)`.
+        """
+        return independent_log_prob(y, self.mean, self.var + sensor_var)
+
+    def with_prior(self, prior: "DiagonalGaussian") -> "DiagonalGaussian":
+        """Return `prior`."""
+        return prior
+
+    def take(self, draw: Int[Tensor, " k"], row: Int[Tensor, " k"]) -> "DiagonalGaussian":
+        """Select Gaussians by draw and row; arguments are those of `Gaussian.take`."""
+        shape = common_shape(self.mean.shape, self.var.shape)
+        mean, var = (part.expand(shape)[draw, row] for part in (self.mean, self.var))
+        return DiagonalGaussian(mean, var)
+
+    def var_above_rounding(self) -> Float[Tensor, "... n_y"]:
+        """Return the variances."""
+        return self.var
+
+    def covariance(self) -> Float[Tensor, "... n_y n_y"]:
+        """Return `diag(v)` as an `n_y × n_y` matrix."""
+        return torch.diag_embed(self.var)
+
+    def reduction_root(self) -> Float[Tensor, "... 0 n_y"]:
+        """Return a matrix without rows."""
+        return self.mean.unsqueeze(-2)[..., :0, :]
+
+    def gain_rows(self) -> Float[Tensor, "... 0 n_y"]:
+        """Return a matrix without rows."""
+        return self.mean.unsqueeze(-2)[..., :0, :]
+
+    def reduction_lost_without(self) -> Float[Tensor, "... 0 n_y"]:
+        """Return a matrix without rows."""
+        return self.mean.unsqueeze(-2)[..., :0, :]
+
+    def residual_var(self, joint: bool = True) -> Float[Tensor, "... 0"]:
+        """Return an empty last axis."""
+        return self.mean[..., :0]
+
+    def update(self, y0: Float[Tensor, "... n_y"], noise: Float[Tensor, "... 0"]) -> Float[Tensor, "... n_y"]:
+        """Return the draws as they are.
+
+        Args:
+            y0: The draws.
+            noise: Nothing, for want of balances.
+        """
+        return y0
 
 
 @dataclass(frozen=True)
-class ConditionedGaussian:
+class ConditionedGaussian(Gaussian):
     """`N(μ, diag(v))` conditioned on `B y + ε = t`, `ε ~ N(0, diag(r))`; made by `condition()`.
 
     ::
@@ -91,28 +260,38 @@ class ConditionedGaussian:
     dtype: torch.dtype = torch.float64
     rounding: Float[Tensor, "... m"] | None = None
 
+    @property
+    def n_balances(self) -> int:  # type: ignore[override]
+        """Number of balances, m."""
+        return self.target.shape[-1]
+
+    @property
+    def B(self) -> Float[Tensor, "... m n_y"]:  # type: ignore[override]
+        """Coefficients of the outputs in the balances."""
+        return self.operator.B[..., : -self.n_hidden] if self.n_hidden else self.operator.B
+
     @cached_property
     def factor(self) -> Factor:
         """The factorised `S = B diag(v) Bᵀ + diag(r)` (C1)."""
         return self.operator.factor(self.prior.var, self.tol_var)
 
     @cached_property
-    def innovation(self) -> Float[Tensor, "... m"]:
+    def innovation(self) -> Float[Tensor, "... m"]:  # type: ignore[override]
         """`t − B μ`, by how much the mean before conditioning misses each balance, shape `(..., m)`."""
         return self.target - self.operator.apply(self.prior.mean)
 
     @cached_property
-    def mean(self) -> Float[Tensor, "... n_y"]:
+    def mean(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The mean after conditioning, `μ_C` (C3), shape `(..., n_y)`."""
         return self._to_outputs(self._correct_exact(self.prior.mean + self.gain(self.innovation), self.target))
 
     @cached_property
-    def reduction(self) -> Float[Tensor, "... n_y"]:
+    def reduction(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The variance that conditioning removes, `diag(K S Kᵀ) = v² ⊙ diag(Bᵀ S⁻¹ B)` (C4), shape `(..., n_y)`."""
         return self._to_outputs(self.prior.var * self._reduction_share)
 
     @cached_property
-    def var(self) -> Float[Tensor, "... n_y"]:
+    def var(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The variance after conditioning, `v_C = diag(Σ_C)` (C4), shape `(..., n_y)`; accurate to roundings of `v`."""
         return self._to_outputs(self.prior.var * (1.0 - self._reduction_share))
 
@@ -134,9 +313,36 @@ class ConditionedGaussian:
 
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
         """Compute the covariance after conditioning, `Σ_C = diag(v) − K S Kᵀ` (C4), as an `n_y × n_y` matrix."""
-        half = self.factor.half() * self.prior.var.unsqueeze(-2)
+        half = self.reduction_root()
         n = self.prior.var.shape[-1] - self.n_hidden
         return (torch.diag_embed(self.prior.var) - half.mT @ half)[..., :n, :n].to(self.dtype)
+
+    def reduction_root(self) -> Float[Tensor, "... m n_y"]:
+        """Compute `H = S^{-1/2} B diag(v)`, hidden variables included, with `Hᵀ H = K S Kᵀ` (C4)."""
+        return self.factor.half() * self.prior.var.unsqueeze(-2)
+
+    def gain_rows(self) -> Float[Tensor, "... m n_y"]:
+        """Compute `Kᵀ = S⁻¹ B diag(v)`, hidden variables included (C2)."""
+        return self.factor.inverse_rows() * self.prior.var.unsqueeze(-2)
+
+    def with_prior(self, prior: DiagonalGaussian) -> "ConditionedGaussian":
+        """Condition another Gaussian on the same balances."""
+        return replace(self, prior=prior)
+
+    def take(self, draw: Int[Tensor, " k"], row: Int[Tensor, " k"]) -> "ConditionedGaussian":
+        """Select Gaussians by draw and row; arguments are those of `Gaussian.take`."""
+        B, shape = self.operator.B, batch_shape(self.prior.mean, self.prior.var, self.target, self.tol_var)
+        target, tol_var = (part.expand(*shape, part.shape[-1])[draw, row] for part in (self.target, self.tol_var))
+        operator = self.operator
+        if B.ndim > 2:
+            operator = BalanceOperator(B.expand(*shape, *B.shape[-2:])[draw, row], operator.layout)
+        prior = self.prior.take(draw, row)
+        return replace(self, prior=prior, operator=operator, target=target, tol_var=tol_var)
+
+    def var_above_rounding(self) -> Float[Tensor, "... n_y"]:
+        """Return `v_C`, kept above the rounding of `v`."""
+        least = torch.finfo(self.var.dtype).eps * self._to_outputs(self.prior.var)
+        return torch.maximum(self.var, least)
 
     def reduction_lost_without(self) -> Float[Tensor, "... m n_y"]:
         """Compute how much less variance each output would lose without each of the balances.
@@ -148,9 +354,22 @@ class ConditionedGaussian:
         Returns:
             Variances by balance left out and output, shape `(..., m, n_y)`.
         """
-        K = self.factor.inverse_rows() * self.prior.var.unsqueeze(-2)
+        K = self.gain_rows()
         inverse_diag = self.factor.inverse_diag.unsqueeze(-1).clamp_min(torch.finfo(K.dtype).tiny)
         return self._to_outputs(K.square() / inverse_diag)
+
+    def residual_var(self, joint: bool = True) -> Float[Tensor, "... m"]:
+        """Compute the variance of each balance's residual, `r_k − r_k² (S⁻¹)_kk` (Z4), or `Σ_j B_kj² v_C,j`.
+
+        Args:
+            joint: Whether the outputs are taken together, or as independent with the same variances.
+        Returns:
+            Variances, shape `(..., m)`.
+        """
+        if not joint:
+            return self.operator.apply_squared(self.prior.var * (1.0 - self._reduction_share))
+        r = self.tol_var
+        return (r - r.square() * self.factor.inverse_diag).clamp_min(0.0)  # Z4
 
     def sample(self, n_draws: int, generator: torch.Generator | None = None) -> Float[Tensor, "n_draws ... n_y"]:
         """Draw joint samples by Matheron's rule, exact at `r = 0` too, differentiable with respect to all parameters.
@@ -264,6 +483,19 @@ def normal_log_prob(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         tensor([-0.9189, -0.9189])
     """
     return -0.5 * ((y - mean).square() / var + var.log() + LOG_2PI)
+
+
+def independent_log_prob(y: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """Compute the log density of rows of independent normals; what is NaN in `y` was not measured and is left out.
+
+    Args:
+        y: Values, shape `(..., n_y)`.
+        mean, var: Means and variances, broadcast against `y`.
+    Returns:
+        Log densities of rows in nats, shape `(...)`.
+    """
+    measured = ~y.isnan()
+    return torch.where(measured, normal_log_prob(torch.where(measured, y, mean), mean, var), 0.0).sum(-1)
 
 
 def _standard_normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -8,12 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.errors import InputError, InputTypeError, check_choice
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log_prob
+from equipoise.gaussian import Gaussian, independent_log_prob
 
 
 class Likelihood(ABC):
@@ -41,7 +40,7 @@ class Likelihood(ABC):
     @abstractmethod
     def log_prob(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
@@ -59,21 +58,17 @@ class Likelihood(ABC):
         """
 
     @staticmethod
-    def output_var(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "... n_y"]:
+    def output_var(gaussian: Gaussian) -> Float[Tensor, "... n_y"]:
         """Return the variances of the true outputs, kept above the rounding of those before conditioning.
 
         Args:
             gaussian: Distribution of the true outputs.
         """
-        var = gaussian.var
-        if not isinstance(gaussian, ConditionedGaussian):
-            return var
-        least = torch.finfo(var.dtype).eps * gaussian.prior.var[..., : var.shape[-1]].to(var.dtype)
-        return torch.maximum(var, least)
+        return gaussian.var_above_rounding()
 
     def __call__(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
@@ -100,6 +95,8 @@ class Marginal(Likelihood):
     completely has a finite density. The terms of outputs that were not measured are dropped.
 
     Example:
+        >>> import torch
+        >>> from equipoise import DiagonalGaussian
         >>> marginal(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, torch.nan]))
         tensor(-0.9189)
     """
@@ -108,20 +105,20 @@ class Marginal(Likelihood):
 
     def log_prob(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
         """Compute (L1); arguments are those of `Likelihood.log_prob`."""
-        mean, measured = gaussian.mean, ~y.isnan()
-        var = self.output_var(gaussian) + sensor_var
-        return torch.where(measured, normal_log_prob(torch.where(measured, y, mean), mean, var), 0.0).sum(-1)
+        return independent_log_prob(y, gaussian.mean, self.output_var(gaussian) + sensor_var)
 
 
 class Joint(Likelihood):
     """The density of all measured outputs together; outputs that were not measured are marginalised (L2).
 
     Example:
+        >>> import torch
+        >>> from equipoise import DiagonalGaussian
         >>> joint(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.zeros(2), sensor_var=1.0)
         tensor(-2.5310)
     """
@@ -130,13 +127,11 @@ class Joint(Likelihood):
 
     def log_prob(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
         """Compute (L2); arguments are those of `Likelihood.log_prob`."""
-        if isinstance(gaussian, DiagonalGaussian):
-            return marginal(gaussian, y, sensor_var)  # without balances, outputs are independent
         return gaussian.log_prob(y, sensor_var)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.data import Rows
-from equipoise.gaussian import ConditionedGaussian, ConditioningLayer, DiagonalGaussian, LogNormalVariance
+from equipoise.gaussian import ConditioningLayer, DiagonalGaussian, Gaussian, LogNormalVariance
 from equipoise.network.likelihood import Likelihood, joint
 from equipoise.network.mlp import BayesianMLP, NetworkGaussian
 from equipoise.network.posterior import DRAW_BLOCK
@@ -112,7 +112,7 @@ class ConstrainedBNN(nn.Module):
 
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
-    ) -> DiagonalGaussian | ConditionedGaussian:
+    ) -> Gaussian:
         """Condition the network's Gaussian on the balances, if there are any, in float64 (C1–C4).
 
         Args:
@@ -130,7 +130,7 @@ class ConstrainedBNN(nn.Module):
         target = target if offset is None else target + offset
         return self.conditioning.condition(gaussian, target, tol_var, self.rounding)
 
-    def forward(self, rows: Rows, generator: torch.Generator | None = None) -> DiagonalGaussian | ConditionedGaussian:
+    def forward(self, rows: Rows, generator: torch.Generator | None = None) -> Gaussian:
         """Compute one conditioned Gaussian per row, each with its own draw of weights, tolerances and offsets.
 
         Args:
@@ -203,7 +203,7 @@ class ConstrainedBNN(nn.Module):
         offset = None if layer.offset is None else layer.offset.at(normal(n, 1, m))
         return PosteriorDraws(weights, tol_var, again, offset, sensor)
 
-    def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None) -> DiagonalGaussian | ConditionedGaussian:
+    def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None) -> Gaussian:
         """Compute conditioned Gaussians of shape `(n_draws, n, n_y)`, one (θ, ρ) per draw for *all* rows.
 
         Args:
@@ -216,7 +216,7 @@ class ConstrainedBNN(nn.Module):
 
     def measured_at(
         self, draws: PosteriorDraws, x: Tensor, target: Tensor | None
-    ) -> tuple[DiagonalGaussian | ConditionedGaussian, Float[Tensor, "n_draws n n_y"] | float]:
+    ) -> tuple[Gaussian, Float[Tensor, "n_draws n n_y"] | float]:
         """Compute the Gaussians of the true outputs, and the variances of the sensors that measure them.
 
         Arguments are those of `at`.
@@ -240,9 +240,7 @@ class ConstrainedBNN(nn.Module):
             return omega.expand_as(prior.mean)
         return torch.where(self.sensor.learned, omega * prior.sensor_factor.to(omega.dtype), omega)
 
-    def _conditioned(
-        self, prior: NetworkGaussian, rows: Rows, generator: torch.Generator | None
-    ) -> DiagonalGaussian | ConditionedGaussian:
+    def _conditioned(self, prior: NetworkGaussian, rows: Rows, generator: torch.Generator | None) -> Gaussian:
         layer, n = self.conditioning, len(rows)
         tol_var = None if layer is None else layer.tolerance.draw_rows(n, generator)
         offset = None if layer is None or layer.offset is None else layer.offset.draw_rows(n, generator)

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.data import Standardizer
-from equipoise.gaussian import ConditionedGaussian
+from equipoise.gaussian import Gaussian
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, NetworkGaussian, PosteriorDraws
 from equipoise.prediction.ledger import LedgerAccumulator
 from equipoise.prediction.per_draw_moments import (
-    AnyGaussian,
     DisjointTerms,
     ledger_fields_of,
     moment_fields_of,
@@ -51,9 +50,9 @@ class Components:
     """
 
     rows: slice
-    gaussian: AnyGaussian
+    gaussian: Gaussian
     sensor_var: Tensor | float
-    second: AnyGaussian | None = None
+    second: Gaussian | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +93,7 @@ class Mixture:
             draws, prior = arranged.draws, NetworkGaussian(*(head.clone() for head in heads))
             gaussian = self.model.condition(prior, target, draws.tol_var, draws.offset)
             second = None
-            if again and isinstance(gaussian, ConditionedGaussian):
+            if again and gaussian.n_balances:
                 second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset)
             yield Components(rows, gaussian, self._noise_var(self._learned_noise(draws, heads), rows), second)
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian import Gaussian
 from equipoise.network import ConstrainedBNN
 from equipoise.prediction.running_moments import BlockBuffer, Fields
 from equipoise.prediction.weight_draws import ArrangedDraws, Heads, NetworkEvaluator
@@ -19,33 +19,26 @@ LEDGER_FIELDS = Fields(  # in the order that needs few matrix products
     pairs=(("mu", "mu"), ("shift", "shift"), ("shift", "mu")),
 )
 
-AnyGaussian = DiagonalGaussian | ConditionedGaussian
 
-
-def moment_fields_of(gaussian: AnyGaussian) -> BlockBuffer:
+def moment_fields_of(gaussian: Gaussian) -> BlockBuffer:
     """Return `MOMENT_FIELDS` of a block of draws `(n_draws, n, n_y)`: `μ_C` and `v_C` (C3, C4)."""
     return _filled(MOMENT_FIELDS, [gaussian.mean, gaussian.var])
 
 
-def ledger_fields_of(gaussian: AnyGaussian, again: AnyGaussian | None) -> BlockBuffer:
+def ledger_fields_of(gaussian: Gaussian, again: Gaussian | None) -> BlockBuffer:
     """Return `LEDGER_FIELDS` of a block of draws `(n_draws, n, n_y)` (D1, D2).
 
     Args:
         gaussian: The block, conditioned on the balances.
         again: The same block, conditioned with a second draw of the tolerances.
     """
-    if not isinstance(gaussian, ConditionedGaussian):
-        nothing = torch.zeros_like(gaussian.mean)
-        return _filled(LEDGER_FIELDS, [nothing, nothing, nothing, gaussian.mean, gaussian.var])
     prior, second = gaussian.prior, gaussian if again is None else again
     share = (gaussian.mean - second.mean).square_().mul_(0.5)  # D2
     return _filled(LEDGER_FIELDS, [share, gaussian.reduction, gaussian.mean - prior.mean, prior.mean, prior.var])
 
 
-def reduction_lost_of(gaussian: AnyGaussian) -> Float[Tensor, "m n n_y"]:
+def reduction_lost_of(gaussian: Gaussian) -> Float[Tensor, "m n n_y"]:
     """Return the reduction that is lost without each of the balances, summed over draws (D4)."""
-    if not isinstance(gaussian, ConditionedGaussian):
-        return gaussian.mean.new_zeros(0, *gaussian.mean.shape[1:])
     return gaussian.reduction_lost_without().sum(0).movedim(-2, 0)
 
 

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames, parse_sensor_std
 from equipoise.errors import InputError
-from equipoise.gaussian import ConditionedGaussian
 from equipoise.network import DRAW_BLOCK
 from equipoise.prediction import sampling
 from equipoise.prediction.density_units import log_density_units
 from equipoise.prediction.ledger import Ledger
 from equipoise.prediction.mixture import Mixture
-from equipoise.prediction.per_draw_moments import AnyGaussian as AnyGaussian
 from equipoise.prediction.quantile import mixture_quantile
 from equipoise.prediction.running_moments import MomentTable, RunningMoments
 from equipoise.prediction.sampling import ROW_BLOCK
@@ -222,9 +220,7 @@ class Predictive(Mixture):
             means, total, count = [], 0.0, 0
             for part in self.components(rows):
                 gaussian, w = part.gaussian, part.sensor_var
-                inner = torch.diag_embed(gaussian.var)
-                if joint and isinstance(gaussian, ConditionedGaussian):
-                    inner = gaussian.covariance()
+                inner = gaussian.covariance() if joint else torch.diag_embed(gaussian.var)
                 total = total + (inner + torch.diag_embed(torch.as_tensor(w).expand_as(gaussian.var))).sum(0)
                 means.append(gaussian.mean)
                 count += len(gaussian.mean)

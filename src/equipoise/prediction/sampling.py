@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian import Gaussian
 from equipoise.network import DRAW_BLOCK, derived_seed
 
 ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
@@ -30,15 +30,14 @@ def row_noise(seed: int, block: int, rows: slice, width: int) -> Float[Tensor, "
     return torch.cat(parts, 1)[:, : rows.stop - rows.start]
 
 
-def noise_width(gaussian: DiagonalGaussian | ConditionedGaussian) -> int:
+def noise_width(gaussian: Gaussian) -> int:
     """Return how many standard normal numbers `sample` needs for each draw of a row."""
-    m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
-    return 2 * gaussian.mean.shape[-1] + m
+    return 2 * gaussian.mean.shape[-1] + gaussian.n_balances
 
 
 @torch.no_grad()
 def sample(
-    gaussian: DiagonalGaussian | ConditionedGaussian,
+    gaussian: Gaussian,
     sensor_var: Tensor | float,
     noise: Float[Tensor, "n_draws n width"],
     joint: bool,
@@ -49,13 +48,13 @@ def sample(
         gaussian: Gaussians of shape `(n_draws, n, n_y)`.
         sensor_var: `w`, broadcast against them.
         noise: Standard normal numbers for the outputs, the sensors and the balances, in this order.
-        joint: Joint draws by Matheron's rule (M1, `ConditionedGaussian.update`), or independent ones from the diagonal
+        joint: Joint draws by Matheron's rule (M1, `Gaussian.update`), or independent ones from the diagonal
             of `Σ_C`.
     Returns: One draw from each Gaussian, shape `(n_draws, n, n_y)`.
     """
     n_y = gaussian.mean.shape[-1]
     of_y, of_sensor, of_balance = noise.split([n_y, n_y, noise.shape[-1] - 2 * n_y], dim=-1)
-    if joint and isinstance(gaussian, ConditionedGaussian):
+    if joint:
         y = gaussian.update(gaussian.prior.mean + gaussian.prior.var.sqrt() * of_y, of_balance)
     else:
         y = gaussian.mean + gaussian.var.sqrt() * of_y

@@ -8,7 +8,7 @@ are tested against it too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,9 +17,8 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian import DiagonalGaussian, Gaussian
 from equipoise.network import joint
-from equipoise.prediction import AnyGaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +33,14 @@ class Assimilated:
         sensor_var: `w`, variances of the readings; ∞ where there is none.
     """
 
-    before: AnyGaussian
-    after: AnyGaussian
+    before: Gaussian
+    after: Gaussian
     log_evidence: Float[Tensor, "n_draws n"]
     step: Float[Tensor, "n_draws n n_y"]
     sensor_var: Float[Tensor, "n_draws n n_y"]
 
 
-def assimilate(
-    gaussian: AnyGaussian, y: Float[Tensor, "n n_y"], sensor_var: Float[Tensor, "*draws n n_y"]
-) -> Assimilated:
+def assimilate(gaussian: Gaussian, y: Float[Tensor, "n n_y"], sensor_var: Float[Tensor, "*draws n n_y"]) -> Assimilated:
     """Condition draws on readings `y = z + e`, `e ~ N(0, diag(w))`, of the true values z.
 
     With the draw's independent outputs `N(μ, diag(v))`, before its balances::
@@ -64,20 +61,15 @@ def assimilate(
         >>> after.mean.item(), after.var.item()
         (2.0, 0.5)
     """
-    prior = prior_of(gaussian)
+    prior = gaussian.prior
     w = sensor_var.expand_as(prior.mean)
     y = torch.where(w.isfinite(), y.expand_as(prior.mean), torch.nan)
     measured = ~y.isnan()
     g = torch.where(measured, prior.var / (prior.var + torch.where(measured, w, 1.0)), 0.0)
     step = torch.where(measured, g * (y - prior.mean), 0.0)
     combined = DiagonalGaussian(prior.mean + step, torch.where(measured, g * w, prior.var))  # R10
-    after = replace(gaussian, prior=combined) if isinstance(gaussian, ConditionedGaussian) else combined
+    after = gaussian.with_prior(combined)
     return Assimilated(gaussian, after, joint(gaussian, y, w), step, torch.where(measured, w, torch.inf))
-
-
-def prior_of(gaussian: AnyGaussian) -> DiagonalGaussian:
-    """Return the network's Gaussian before conditioning on balances."""
-    return gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
 
 
 class RunningWeights:
@@ -151,7 +143,7 @@ class MixtureMoments:
         self._outer: Callable = _outer_product if dense else torch.square
         self._mean, self._second = RunningMean(), RunningMean()
 
-    def add(self, log_weight: Float[Tensor, "n_draws n"], gaussian: AnyGaussian) -> Float[Tensor, " n"]:
+    def add(self, log_weight: Float[Tensor, "n_draws n"], gaussian: Gaussian) -> Float[Tensor, " n"]:
         """Add a block of draws with their log weights, and return its share in the total weight so far."""
         weight, share = self.weights.add(log_weight)
         mean = (weight.unsqueeze(-1) * gaussian.mean).sum(0)
@@ -172,22 +164,19 @@ class MixtureMoments:
         return self._second.value  # R12
 
 
-def variance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y"]:
+def variance_within(gaussian: Gaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y"]:
     """Return the variance of a weighted block of draws about its mean."""
     return (weight.unsqueeze(-1) * (gaussian.var + (gaussian.mean - mean).square())).sum(0)
 
 
-def covariance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y n_y"]:
+def covariance_within(gaussian: Gaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y n_y"]:
     """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw."""
-    prior = prior_of(gaussian)
+    prior = gaussian.prior
     root = weight.sqrt().unsqueeze(-1)
     deviations = (root * (gaussian.mean - mean)).movedim(0, 1)
-    total = torch.diag_embed((weight.unsqueeze(-1) * prior.var).sum(0)) + deviations.mT @ deviations
-    if isinstance(gaussian, ConditionedGaussian):
-        half = root.unsqueeze(-1) * gaussian.factor.half() * prior.var.unsqueeze(-2)
-        half = half.movedim(1, 0).flatten(1, 2)
-        total = total - half.mT @ half  # C4
-    return total
+    half = (root.unsqueeze(-1) * gaussian.reduction_root()).movedim(1, 0).flatten(1, 2)
+    before = torch.diag_embed((weight.unsqueeze(-1) * prior.var).sum(0))
+    return before + deviations.mT @ deviations - half.mT @ half  # C4
 
 
 def _aligned(share: Tensor, values: Tensor) -> Tensor:

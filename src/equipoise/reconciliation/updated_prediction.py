@@ -16,21 +16,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import BalanceOperator, ConditionedGaussian, DiagonalGaussian, condition
+from equipoise.gaussian import BalanceOperator, DiagonalGaussian, Gaussian, condition
 from equipoise.network import DRAW_BLOCK, derived_seed
-from equipoise.prediction import ROW_BLOCK, AnyGaussian, Predictive
+from equipoise.prediction import ROW_BLOCK, Predictive
 from equipoise.reconciliation.assimilation import (
     Assimilated,
     MatchedGaussian,
     MixtureMoments,
     RunningMean,
     assimilate,
-    prior_of,
 )
 from equipoise.reconciliation.contributions import balance_contributions, mixture_contributions
 
 Array = NDArray[np.float64]
-Averaged = Callable[[AnyGaussian], Tensor]
+Averaged = Callable[[Gaussian], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +163,7 @@ class UpdatedPrediction:
         layer = self.predictive.model.conditioning
         return 0 if layer is None else len(layer.names)
 
-    def _components(self, rows: slice) -> Iterator[tuple[AnyGaussian, Tensor]]:
+    def _components(self, rows: slice) -> Iterator[tuple[Gaussian, Tensor]]:
         """Iterate over blocks of draws with the variances of the readings."""
         user_var = torch.as_tensor(self.sensor_var[rows], device=self.predictive.device)
         for part in self.predictive.components(rows):
@@ -227,9 +226,7 @@ class UpdatedPrediction:
         return network, sensors, balances, draws
 
     def _matched_contributions(self, rows: slice) -> tuple[Array, Array, Array, Array]:
-        matched, (network, balances) = self.matched(
-            rows, lambda gaussian: prior_of(gaussian).mean, balance_contributions
-        )
+        matched, (network, balances) = self.matched(rows, lambda gaussian: gaussian.prior.mean, balance_contributions)
         return network, matched.contributions(), balances, np.zeros_like(network)
 
     def _sample_matched(self, normal: Array) -> Array:
@@ -259,7 +256,7 @@ class UpdatedPrediction:
         return exact if bool(exact.any()) else None
 
 
-def _sample_selected(gaussian: AnyGaussian, draw: Tensor, row: Tensor, noise: Tensor) -> Tensor:
+def _sample_selected(gaussian: Gaussian, draw: Tensor, row: Tensor, noise: Tensor) -> Tensor:
     """Sample one value from each selected Gaussian of a block (M1).
 
     Args:
@@ -268,14 +265,8 @@ def _sample_selected(gaussian: AnyGaussian, draw: Tensor, row: Tensor, noise: Te
         noise: Standard normal numbers, shape `(k, n_y + m)`.
     Returns: Shape `(k, n_y)`.
     """
-    prior, n_y = prior_of(gaussian), gaussian.mean.shape[-1]
-    mean, var = prior.mean[draw, row], prior.var[draw, row]
-    y0 = mean + var.sqrt() * noise[:, :n_y]
-    if not isinstance(gaussian, ConditionedGaussian):
-        return y0
-    shape = (*prior.mean.shape[:2], gaussian.tol_var.shape[-1])
-    target, tol_var = (part.expand(shape)[draw, row] for part in (gaussian.target, gaussian.tol_var))
-    selected = replace(gaussian, prior=DiagonalGaussian(mean, var), target=target, tol_var=tol_var)
+    selected, n_y = gaussian.take(draw, row), gaussian.mean.shape[-1]
+    y0 = selected.prior.mean + selected.prior.var.sqrt() * noise[:, :n_y]
     return selected.update(y0, noise[:, n_y:])  # M1
 
 

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from equipoise.balances import LinearConstraint
-from equipoise.gaussian import ConditionedGaussian
 from equipoise.network import derived_seed
 from equipoise.prediction import Predictive
 
@@ -104,8 +103,7 @@ def unconditioned_residuals(p: Predictive, n: int) -> tuple[Array, Array]:
     for rows in few.chunks():
         first = 0
         for part in few.components(rows):
-            gaussian = part.gaussian
-            prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
+            prior = part.gaussian.prior
             for residuals, y in ((means, prior.mean), (draws, prior.sample(1, generator)[0])):
                 in_user_units = p.standardizer.outputs_to_user(y.cpu().numpy())
                 residuals[first : first + len(y), rows] = constraint.residual(p.X[rows], in_user_units)

@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.data import Rows
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, Gaussian
 from equipoise.network import ConstrainedBNN, PosteriorDraws
 
-Gaussian = DiagonalGaussian | ConditionedGaussian
 Impose = Callable[[ConditionedGaussian], Gaussian]
 
 
@@ -53,9 +52,9 @@ class ImposedBNN(ConstrainedBNN):
     ) -> Gaussian:
         """Impose the balances on the network's Gaussian; without balances it stays as it is."""
         conditioned = super().condition(gaussian, target, tol_var, offset)
-        if self.impose is None or not isinstance(conditioned, ConditionedGaussian):
+        if self.impose is None or conditioned.n_balances == 0:
             return conditioned
-        return self.impose(conditioned)
+        return self.impose(conditioned)  # type: ignore[arg-type]
 
     def draw(self, seed: int, block: int) -> PosteriorDraws:
         """Draw tolerances and sensors from their posteriors, and weights from `source`."""
