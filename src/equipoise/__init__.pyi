@@ -21,7 +21,7 @@ from .gaussian import (
     condition as condition,
 )
 from .network import Likelihood as Likelihood, WeightPosterior as WeightPosterior
-from .prediction import Ledger as Ledger, Predictive as Predictive, metrics as metrics
+from .prediction import Components as Components, Ledger as Ledger, Predictive as Predictive, metrics as metrics
 from .reconciliation import (
     ModelReconciliation as ModelReconciliation,
     Reconciliation as Reconciliation,

@@ -28,6 +28,7 @@ from equipoise.artifact import ArtifactError, check_fitted, describe_model, writ
 from equipoise.data import Standardizer
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, PosteriorDraws, derived_seed
+from equipoise.prediction import mixture_moments
 
 EXTRA_FILE = "equipoise.json"
 
@@ -92,8 +93,7 @@ class MeanAndStd(nn.Module):
         draws = PosteriorDraws(**{name: getattr(self, name) for name in self.draw_names})
         standardized = (x[:, : len(self.x_mean)] - self.x_mean) / self.x_std
         gaussian = self.model.at(draws, standardized.to(draws.weights.dtype), self._target(x))
-        mean = gaussian.mean.mean(0)
-        var = gaussian.var.mean(0) + (gaussian.mean - mean).square().mean(0)  # P2
+        mean, var = mixture_moments(gaussian.mean, gaussian.var, draws.log_weight)  # P2
         return self.y_mean + self.y_std * mean, self.y_std * var.sqrt()
 
     def _target(self, x: Tensor) -> Tensor | None:

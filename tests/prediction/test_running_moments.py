@@ -3,10 +3,20 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from equipoise.prediction.running_moments import BlockBuffer, Fields, MomentTable, RunningMoments
+from equipoise.gaussian.distributions import DiagonalGaussian
+from equipoise.prediction.running_moments import (
+    BlockBuffer,
+    Fields,
+    MixtureMoments,
+    MomentTable,
+    RunningMoments,
+    RunningWeights,
+    mixture_moments,
+)
 
 FIELDS = Fields(("c", "a", "b"), pairs=(("a", "a"), ("a", "b")))
 
@@ -122,3 +132,64 @@ def test_a_table_accepts_the_chunks_of_its_division_once_and_no_others():
     assert table.lack(slice(0, 3))
     assert table.mean[3:].ravel().tolist() == [7.0] * 3
     assert table.var[3:].ravel().tolist() == [4.5] * 3
+
+
+def test_weighted_running_moments_are_those_of_all_draws_with_their_weights():
+    """Weights differ by row and grow by a factor of e⁴⁰ from block to block, so that all but the last are rescaled."""
+    rng = np.random.default_rng(0)
+    a, b, log_weight = rng.normal(size=(70, 3, 2)), rng.normal(size=(70, 3, 2)), rng.normal(size=(70, 3))
+    log_weight += 0.5 * np.arange(70)[:, None] * [[0.0, 1.0, -1.0]]
+    running = RunningMoments()
+    for rows in np.split(np.arange(70), [32, 64]):
+        running.add(block_of(FIELDS, a[rows], a[rows], b[rows]), torch.as_tensor(log_weight[rows]))
+    for i in range(3):
+        weight = np.exp(log_weight[:, i] - log_weight[:, i].max())
+        cov = np.cov(np.hstack([a[:, i], b[:, i]]).T, aweights=weight, ddof=0)
+        np.testing.assert_allclose(running.mean("c")[i], np.average(a[:, i], axis=0, weights=weight), rtol=1e-12)
+        np.testing.assert_allclose(running.mean("b")[i], np.average(b[:, i], axis=0, weights=weight), rtol=1e-12)
+        np.testing.assert_allclose(running.cov("a", "a")[i], cov.diagonal()[:2], rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(running.cov("a", "b")[i], cov[:2, 2:].diagonal(), rtol=1e-11, atol=1e-13)
+
+
+def test_moments_of_a_mixture_at_hand_are_those_of_repeated_components():
+    mean, var = (torch.as_tensor(np.random.default_rng(i).uniform(1, 2, (3, 4, 2))) for i in range(2))
+    repeated = [0, 1, 1, 2, 2, 2]
+    weighted = mixture_moments(mean, var, torch.tensor([[1.0], [2.0], [3.0]]).double().log())
+    for value, expected in zip(weighted, mixture_moments(mean[repeated], var[repeated]), strict=True):
+        torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(weighted[1], var[repeated].mean(0) + mean[repeated].var(0, correction=0))
+
+
+def test_weights_of_blocks_are_those_of_all_draws_at_once_however_small():
+    log_weight = torch.as_tensor(np.random.default_rng(0).normal(size=(50, 3)) * 2.0 - 1e5)
+    running, shares, weights = RunningWeights(), [], []
+    for block in log_weight.split(16):
+        weight, share = running.add(block)
+        weights.append(weight)
+        shares.append(share)
+    all_at_once = torch.softmax(log_weight, 0)
+    np.testing.assert_allclose(running.effective, 1.0 / all_at_once.square().sum(0), rtol=1e-9)
+    np.testing.assert_allclose(weights[-1] * shares[-1], all_at_once[48:], rtol=1e-9)
+
+
+def test_equal_draws_all_count_and_a_single_good_one_counts_alone():
+    running = RunningWeights()
+    running.add(torch.as_tensor([[0.0, 800.0]] + [[0.0, 0.0]] * 39))
+    np.testing.assert_allclose(running.effective, [40.0, 1.0])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_moments_over_blocks_are_those_of_the_weighted_mixture(dense):
+    rng = np.random.default_rng(1)
+    mean, var, log_weight = 1e4 + rng.normal(size=(70, 2, 3)), rng.uniform(0.1, 1, (70, 2, 3)), rng.normal(size=(70, 2))
+    running = MixtureMoments(dense=dense)
+    for start in range(0, 70, 32):
+        part = slice(start, start + 32)
+        running.add(
+            torch.as_tensor(log_weight[part]), DiagonalGaussian(torch.as_tensor(mean[part]), torch.as_tensor(var[part]))
+        )
+    for i in range(2):
+        weight = np.exp(log_weight[:, i]) / np.exp(log_weight[:, i]).sum()
+        cov = np.cov(mean[:, i].T, aweights=weight, ddof=0) + np.diag(weight @ var[:, i])
+        np.testing.assert_allclose(running.mean[i], weight @ mean[:, i], rtol=1e-13)
+        np.testing.assert_allclose(running.second[i], cov if dense else np.diag(cov), rtol=1e-8, atol=1e-9)

@@ -28,6 +28,7 @@ class Gaussian(ABC):
         prior: The Gaussian before conditioning, over the outputs and any hidden variables after them.
         mean, var: Mean and variances of each output, shape `(..., n_y)`.
         reduction: The variance that conditioning removes, shape `(..., n_y)`.
+        shift: `μ_C − μ`, the change of the mean by conditioning, shape `(..., n_y)`.
         innovation: `t − B μ`, by how much the mean before conditioning misses each balance, shape `(..., m)`.
         B: Coefficients of the balances, shape `(m, n_y)` or `(..., m, n_y)`.
         n_balances: Number of balances, m.
@@ -37,6 +38,7 @@ class Gaussian(ABC):
     mean: Float[Tensor, "... n_y"]
     var: Float[Tensor, "... n_y"]
     reduction: Float[Tensor, "... n_y"]
+    shift: Float[Tensor, "... n_y"]
     innovation: Float[Tensor, "... m"]
     B: Float[Tensor, "... m n_y"]
     n_balances: int
@@ -62,9 +64,13 @@ class Gaussian(ABC):
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
         """Return the covariance of the outputs as an `n_y × n_y` matrix."""
 
-    @abstractmethod
-    def reduction_root(self) -> Float[Tensor, "... m n_y"]:
-        """Return `H` with `Hᵀ H = K S Kᵀ`, so that the covariance is `diag(v) − Hᵀ H` (C4)."""
+    def weighted_covariance(self, weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n n_y n_y"]:
+        """Return the sum over draws of the covariances of a block `(n_draws, n, n_y)`, each multiplied by its weight.
+
+        Args:
+            weight: Weights of the draws in each row.
+        """
+        return torch.einsum("dn,dnij->nij", weight, self.covariance())
 
     @abstractmethod
     def gain_rows(self) -> Float[Tensor, "... m n_y"]:
@@ -142,6 +148,11 @@ class DiagonalGaussian(Gaussian):
         return torch.zeros_like(self.mean)
 
     @property
+    def shift(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
+        """Zeros: no balances change the mean."""
+        return torch.zeros_like(self.mean)
+
+    @property
     def innovation(self) -> Float[Tensor, "... 0"]:  # type: ignore[override]
         """Innovations of no balances, an empty last axis."""
         return self.mean[..., :0]
@@ -199,9 +210,9 @@ class DiagonalGaussian(Gaussian):
         """Return `diag(v)` as an `n_y × n_y` matrix."""
         return torch.diag_embed(self.var)
 
-    def reduction_root(self) -> Float[Tensor, "... 0 n_y"]:
-        """Return a matrix without rows."""
-        return self.mean.unsqueeze(-2)[..., :0, :]
+    def weighted_covariance(self, weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n n_y n_y"]:
+        """Sum covariances over draws; arguments are those of `Gaussian.weighted_covariance`."""
+        return torch.diag_embed(torch.einsum("dn,dni->ni", weight, self.var.expand(self.mean.shape)))
 
     def gain_rows(self) -> Float[Tensor, "... 0 n_y"]:
         """Return a matrix without rows."""
@@ -281,9 +292,19 @@ class ConditionedGaussian(Gaussian):
         return self.target - self.operator.apply(self.prior.mean)
 
     @cached_property
+    def _gained(self) -> Tensor:
+        """`K (t − B μ)`, hidden variables included (C3)."""
+        return self.gain(self.innovation)
+
+    @property
+    def shift(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
+        """The change of the mean by conditioning, `Δ = K (t − B μ)` (C3), without cancellation, shape `(..., n_y)`."""
+        return self._to_outputs(self._gained)
+
+    @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The mean after conditioning, `μ_C` (C3), shape `(..., n_y)`."""
-        return self._to_outputs(self._correct_exact(self.prior.mean + self.gain(self.innovation), self.target))
+        return self._to_outputs(self._correct_exact(self.prior.mean + self._gained, self.target))
 
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
@@ -320,6 +341,18 @@ class ConditionedGaussian(Gaussian):
     def reduction_root(self) -> Float[Tensor, "... m n_y"]:
         """Compute `H = S^{-1/2} B diag(v)`, hidden variables included, with `Hᵀ H = K S Kᵀ` (C4)."""
         return self.factor.half() * self.prior.var.unsqueeze(-2)
+
+    def weighted_covariance(self, weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n n_y n_y"]:
+        """Sum covariances over draws without one matrix for each draw (C4).
+
+        Args:
+            weight: Weights of the draws in each row.
+        """
+        half = weight.sqrt()[..., None, None] * self.reduction_root()
+        half = half.movedim(1, 0).flatten(1, 2)
+        var, n = self.prior.var.expand(*weight.shape, -1), half.shape[-1] - self.n_hidden
+        total = torch.diag_embed(torch.einsum("dn,dni->ni", weight, var)) - half.mT @ half  # C4
+        return total[..., :n, :n].to(self.dtype)
 
     def gain_rows(self) -> Float[Tensor, "... m n_y"]:
         """Compute `Kᵀ = S⁻¹ B diag(v)`, hidden variables included (C2)."""

@@ -60,6 +60,7 @@ class PosteriorDraws:
         tol_var_again: Second draws of the tolerances for the same weights, for `E_θ[Var_r μ_C]` (D2).
         offset: Offsets of the balances; None where they are not learned.
         sensor_var: Sensor variances `ω`; None without sensors.
+        log_weight: Logarithms of the draws' weights in the mixture, up to a constant; None for equal weights.
     """
 
     weights: Float[Tensor, "n_draws P"]
@@ -67,6 +68,7 @@ class PosteriorDraws:
     tol_var_again: Float[Tensor, "n_draws 1 m"] | None = None
     offset: Float[Tensor, "n_draws 1 m"] | None = None
     sensor_var: Float[Tensor, "n_draws 1 n_y"] | None = None
+    log_weight: Float[Tensor, "n_draws 1"] | None = None
 
 
 class ConstrainedBNN(nn.Module):

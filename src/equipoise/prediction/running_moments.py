@@ -1,16 +1,18 @@
-"""Means, variances and covariances over draws that come in blocks.
+"""Means, variances and covariances over draws that come in blocks, with equal weights or with weights of their own.
 
 The time of a prediction of usual size depends on memory and on the number of operations, not on their arithmetic. So
 all fields of a block are in one tensor, beside their products, and one sum over draws serves them all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from equipoise.gaussian import Gaussian
 
 
 @dataclass(frozen=True)
@@ -63,22 +65,26 @@ class BlockBuffer:
         """Compute the mean over draws of the paired fields."""
         return self._paired.mean(1, keepdim=True)
 
-    def sums(self, reference: Float[Tensor, "paired 1 ..."]) -> Float[Tensor, "rows ..."]:
+    def sums(
+        self, reference: Float[Tensor, "paired 1 ..."], weight: Float[Tensor, "n_draws n"] | None = None
+    ) -> Float[Tensor, "rows ..."]:
         """Compute the sums over draws of all fields and products; paired fields are overwritten by their deviations.
 
         Args:
             reference: Values of the paired fields from which deviations are measured.
+            weight: Factors of the draws; 1 by default.
         """
         self._paired.sub_(reference)
         for a, b, product in self._products:
             torch.mul(a, b, out=product)
-        return self._memory.sum(1)
+        return self._memory.sum(1) if weight is None else torch.einsum("dn,rdn...->rn...", weight, self._memory)
 
 
 class RunningMoments:
     """Means of fields, and covariances with ddof 0 of pairs of them, over draws that come in blocks.
 
-    They are computed in one pass over each block from deviations d from the mean of the first block::
+    Draws may have log weights, for each row (second axis of the fields) its own; by default all weights are equal.
+    Moments are computed in one pass over each block from deviations d from the mean of the first block::
 
         Cov[a, b] = E[d_a d_b] − E[d_a] E[d_b]
 
@@ -97,18 +103,28 @@ class RunningMoments:
 
     def __init__(self):
         self.count = 0
+        self._weights, self._divisor = RunningWeights(), 1
         self._fields: Fields
         self._reference: Tensor
         self._total: Tensor
 
-    def add(self, block: BlockBuffer) -> None:
-        """Add a block of draws, whose paired fields are overwritten by their deviations."""
+    def add(self, block: BlockBuffer, log_weight: Float[Tensor, "n_draws n"] | None = None) -> None:
+        """Add a block of draws, whose paired fields are overwritten by their deviations.
+
+        Args:
+            block: The fields of the draws.
+            log_weight: Log weights of the draws, for all blocks or for none; equal weights by default.
+        """
         if self.count == 0:
             self._fields, self._reference = block.fields, block.means()
-            self._total = block.sums(self._reference)
+        if log_weight is not None:
+            weight, share = self._weights.add(log_weight)
+            average = block.sums(self._reference, weight)
+            self._total = average if self.count == 0 else self._total + share.unsqueeze(-1) * (average - self._total)
         else:
-            self._total += block.sums(self._reference)
+            self._total = block.sums(self._reference) if self.count == 0 else self._total + block.sums(self._reference)
         self.count += len(block)
+        self._divisor = self.count if log_weight is None else 1
 
     def mean(self, name: str) -> Float[Tensor, "..."]:
         """Return the mean of a field over all draws."""
@@ -123,7 +139,166 @@ class RunningMoments:
         return product - self._average(names.index(a)) * self._average(names.index(b))
 
     def _average(self, row: int) -> Tensor:
-        return self._total[row] / self.count
+        return self._total[row] / self._divisor
+
+
+class RunningWeights:
+    """Weights of draws that arrive in blocks, for each row by itself, normalised at the end::
+
+    π_d = p(y | d) / Σ_d' p(y | d'),    effective draws = 1 / Σ_d π_d²        (R11)
+    """
+
+    def __init__(self):
+        # The largest logarithm is kept apart: the sum of −1e13 and 0.1 would lose the smaller number.
+        self._largest: Tensor | None = None
+        self._total: Tensor | float = 0.0
+        self._squares: Tensor | float = 0.0
+
+    def add(self, log_weight: Float[Tensor, "n_draws n"]) -> tuple[Float[Tensor, "n_draws n"], Float[Tensor, " n"]]:
+        """Add a block of draws.
+
+        Args:
+            log_weight: Logarithms of the weights, up to one constant for all blocks.
+        Returns: Weights within this block, which add up to 1, and the share of the block in the total weight so far.
+        """
+        largest = log_weight.amax(0) if self._largest is None else torch.maximum(self._largest, log_weight.amax(0))
+        before = torch.ones_like(largest) if self._largest is None else (self._largest - largest).exp()
+        weight = (log_weight - largest).exp()
+        block_total, self._largest = weight.sum(0), largest
+        self._total = self._total * before + block_total
+        self._squares = self._squares * before.square() + weight.square().sum(0)
+        return torch.softmax(log_weight, 0), block_total / self._total
+
+    @property
+    def effective(self) -> Float[Tensor, " n"]:
+        """Effective number of draws, between 1 and all of them (R11)."""
+        return torch.as_tensor(self._total) ** 2 / torch.as_tensor(self._squares)  # R11
+
+
+def weighted_sum(values: Float[Tensor, "n_draws n ..."], weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n ..."]:
+    """Sum the draws of a block, each multiplied by its weight in its row.
+
+    Args:
+        values: Values of each draw and row.
+        weight: Weights.
+    """
+    return torch.einsum("dn,dn...->n...", weight, values)
+
+
+def mixture_moments(
+    mean: Float[Tensor, "n_draws n n_y"],
+    var: Float[Tensor, "n_draws n n_y"],
+    log_weight: Float[Tensor, "n_draws _"] | None = None,
+) -> tuple[Float[Tensor, "n n_y"], Float[Tensor, "n n_y"]]:
+    """Compute mean and variance of a mixture whose components are all at hand (P2).
+
+    Args:
+        mean, var: Moments of the components.
+        log_weight: Log weights of the components, for each row or for all of them, shape `(n_draws, 1)`; equal
+            weights by default.
+    Returns:
+        Mean and variance, `(n, n_y)` each.
+    """
+    weight = 1.0 / len(mean) if log_weight is None else torch.softmax(log_weight, 0).unsqueeze(-1)
+    centre = (weight * mean).sum(0)
+    return centre, (weight * (var + (mean - centre).square())).sum(0)  # P2
+
+
+class RunningMean:
+    """A weighted mean over draws that arrive in blocks, each block already averaged within itself."""
+
+    def __init__(self):
+        self._value: Tensor | None = None
+
+    def add(self, block: Float[Tensor, "n ..."], share: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
+        """Add the mean of a block with its share in the total weight so far.
+
+        Args:
+            block: The mean, rows on axis 0.
+            share: The share of the block.
+        Returns: The difference between the block and the mean of all earlier blocks.
+        """
+        difference = torch.zeros_like(block) if self._value is None else block - self._value
+        self._value = block if self._value is None else self._value + _aligned(share, block) * difference
+        return difference
+
+    @property
+    def value(self) -> Tensor:
+        """The mean of all blocks so far."""
+        if self._value is None:
+            raise RuntimeError("No draws were added.")
+        return self._value
+
+
+class MixtureMoments:
+    """Mean and variance, or covariance, of a mixture of weighted draws::
+
+        E[z] = Σ_d π_d μ_d,    Cov[z] = Σ_d π_d (Σ_d + (μ_d − E[z]) (μ_d − E[z])ᵀ)        (R12)
+
+    Blocks are merged by Chan's update, which avoids cancellation.
+
+    Args:
+        dense: Whether covariances are calculated rather than variances.
+    """
+
+    def __init__(self, *, dense: bool = False):
+        self.weights = RunningWeights()
+        self._within: Callable = covariance_within if dense else variance_within
+        self._outer: Callable = _outer_product if dense else torch.square
+        self._mean, self._second = RunningMean(), RunningMean()
+
+    def add(
+        self, log_weight: Float[Tensor, "n_draws n"], gaussian: Gaussian, sensor_var: Tensor | float = 0.0
+    ) -> Float[Tensor, " n"]:
+        """Add a block of draws with their log weights, and return its share in the total weight so far.
+
+        Args:
+            log_weight: Log weights of the draws.
+            gaussian: Their Gaussians.
+            sensor_var: Sensor variances that are added for measured values, broadcast against them.
+        """
+        weight, share = self.weights.add(log_weight)
+        mean = (weight.unsqueeze(-1) * gaussian.mean).sum(0)
+        second = self._within(gaussian, weight, mean, sensor_var)
+        difference = self._outer(self._mean.add(mean, share))
+        between = (1.0 - _aligned(share, difference)) * difference
+        self._second.add(second + between, share)  # adds share · (1 − share) · difference²
+        return share
+
+    @property
+    def mean(self) -> Float[Tensor, "n n_y"]:
+        """Mean of the mixture (R12)."""
+        return self._mean.value  # R12
+
+    @property
+    def second(self) -> Tensor:
+        """Variances `(n, n_y)` of the mixture, or covariances `(n, n_y, n_y)` (R12)."""
+        return self._second.value  # R12
+
+
+def variance_within(
+    gaussian: Gaussian, weight: Tensor, mean: Tensor, sensor_var: Tensor | float = 0.0
+) -> Float[Tensor, "n n_y"]:
+    """Return the variance of a weighted block of draws about its mean."""
+    return (weight.unsqueeze(-1) * (gaussian.var + sensor_var + (gaussian.mean - mean).square())).sum(0)
+
+
+def covariance_within(
+    gaussian: Gaussian, weight: Tensor, mean: Tensor, sensor_var: Tensor | float = 0.0
+) -> Float[Tensor, "n n_y n_y"]:
+    """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw."""
+    deviations = (weight.sqrt().unsqueeze(-1) * (gaussian.mean - mean)).movedim(0, 1)
+    noise = (weight.unsqueeze(-1) * sensor_var).sum(0)
+    return gaussian.weighted_covariance(weight) + torch.diag_embed(noise.expand_as(mean)) + deviations.mT @ deviations
+
+
+def _aligned(share: Tensor, values: Tensor) -> Tensor:
+    """Append axes to the shares of rows until they broadcast with values of rows."""
+    return share.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _outer_product(difference: Tensor) -> Tensor:
+    return difference.unsqueeze(-1) * difference.unsqueeze(-2)
 
 
 class MomentTable:

@@ -6,7 +6,7 @@ hand it out page by page. `BayesianMLP.at` is the definition, and the tests' ora
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 
 import numpy as np
@@ -26,33 +26,6 @@ def draws_between(draws: PosteriorDraws, start: int, stop: int) -> PosteriorDraw
     return PosteriorDraws(*(None if part is None else part[start:stop] for part in parts))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class ArrangedDraws:
-    """Posterior draws, and views of them in the shapes in which predictions use them again and again.
-
-    Args:
-        draws: The draws.
-        tolerances: Both draws of r, balances before draws.
-        offset: Offsets of the balances, likewise.
-    """
-
-    draws: PosteriorDraws
-    tolerances: Float[Tensor, "2 m n_draws 1"] | None
-    offset: Float[Tensor, "m n_draws 1"] | None
-
-    @classmethod
-    def of(cls, draws: PosteriorDraws) -> "ArrangedDraws":
-        """Arrange draws of tolerances and of offsets."""
-        both = [part for part in (draws.tol_var, draws.tol_var_again) if part is not None]
-        tolerances = torch.stack(both).movedim(-1, 1) if both else None
-        offset = None if draws.offset is None else draws.offset.movedim(-1, 0)
-        return cls(draws, tolerances, offset)
-
-    def __len__(self) -> int:
-        """Return the number of draws."""
-        return self.draws.weights.shape[0]
-
-
 class NetworkEvaluator:
     """Evaluates a network at one block of weight draws after the other.
 
@@ -66,7 +39,7 @@ class NetworkEvaluator:
         self._n_heads = network.sizes[-1] // network.n_outputs if sensor_factor else 2
         self._head_buffers: dict[tuple[int, int], Tensor] = {}
 
-    def heads(self, draws: ArrangedDraws, x: Float[Tensor, "n n_x"]) -> Heads:
+    def heads(self, draws: PosteriorDraws, x: Float[Tensor, "n n_x"]) -> Heads:
         """Evaluate the network at all draws for all rows.
 
         Args:
@@ -75,31 +48,31 @@ class NetworkEvaluator:
         Returns:
             Buffers that the next call with as many draws and rows overwrites: what is to be kept must be copied.
         """
-        shape = len(draws), x.shape[0]
+        shape = len(draws.weights), x.shape[0]
         if is_compiled(x, self._network.sizes, self._network.activation):
             return self._compiled(draws, x, shape)
-        gaussian = self._network.at(draws.draws.weights, x)
+        gaussian = self._network.at(draws.weights, x)
         heads = gaussian.mean, gaussian.var, gaussian.sensor_factor
         return tuple(head for head in heads[: self._n_heads] if head is not None)
 
-    def _compiled(self, draws: ArrangedDraws, x: Tensor, shape: tuple[int, int]) -> Heads:
+    def _compiled(self, draws: PosteriorDraws, x: Tensor, shape: tuple[int, int]) -> Heads:
         """Evaluate the network by one compiled loop over draws, shared by as many threads as torch has."""
         from equipoise.fast import layers as loops
 
         network = self._network
         if shape not in self._head_buffers:
             self._head_buffers[shape] = x.new_empty(self._n_heads, *shape, network.n_outputs)
-        heads, threads = self._head_buffers[shape], max(1, min(torch.get_num_threads(), len(draws)))
-        inputs, weights, buffer = x.contiguous().numpy(), draws.draws.weights.contiguous().numpy(), heads.numpy()
+        heads, threads = self._head_buffers[shape], max(1, min(torch.get_num_threads(), len(draws.weights)))
+        inputs, weights, buffer = x.contiguous().numpy(), draws.weights.contiguous().numpy(), heads.numpy()
         settings = np.array(network.sizes), loops.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
 
         def evaluate(share: tuple[int, int]) -> None:
             loops.evaluate(*settings, weights, *share, inputs, buffer)
 
         if threads == 1:
-            evaluate((0, len(draws)))
+            evaluate((0, len(draws.weights)))
         else:
-            bounds = [len(draws) * i // threads for i in range(threads + 1)]
+            bounds = [len(draws.weights) * i // threads for i in range(threads + 1)]
             list(self._threads.map(evaluate, itertools.pairwise(bounds)))
         return tuple(heads)
 

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.gaussian import Gaussian
-from equipoise.reconciliation.assimilation import Assimilated, RunningMean, RunningWeights
+from equipoise.prediction import RunningMean, RunningWeights
+from equipoise.reconciliation.assimilation import Assimilated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,13 +83,13 @@ def mixture_contributions(
         blocks: Blocks of draws, conditioned on readings of n rows.
     Returns: `network`, `sensors`, `balances` and `draws` of `Contributions`.
     """
-    weights, even_weights = RunningWeights(), RunningWeights()
+    weights, earlier_weights = RunningWeights(), RunningWeights()
     network, weighted, sensors, balances = RunningMean(), RunningMean(), RunningMean(), RunningMean()
     for block in blocks:
-        weight, share = weights.add(block.log_evidence)
-        _, even_share = even_weights.add(torch.zeros_like(block.log_evidence))
+        weight, share = weights.add(block.updated_log_weight)
+        earlier, earlier_share = earlier_weights.add(block.log_weight)
         mean = block.before.prior.mean
-        network.add(mean.mean(0), even_share)
+        network.add((earlier.unsqueeze(-1) * mean).sum(0), earlier_share)
         weighted.add((weight.unsqueeze(-1) * mean).sum(0), share)
         K = block.after.gain_rows()
         innovation = (weight.unsqueeze(-1) * block.before.innovation).unsqueeze(-1)

@@ -92,6 +92,19 @@ class GainGaussian(ConditionedGaussian):
         """Variance before the shift less that after it; negative where the constant gain adds variance."""
         return self._to_outputs(self.prior.var) - self.var
 
+    def gain_rows(self) -> Float[Tensor, "... m n_y"]:
+        """Return `Gᵀ`, the same for all rows."""
+        return self.G.mT.expand(*self.prior.mean.shape[:-1], *self.G.mT.shape)
+
+    def weighted_covariance(self, weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n n_y n_y"]:
+        """Sum covariances over draws, `M diag(Σ_d π_d v_d) Mᵀ`.
+
+        Args:
+            weight: Weights of the draws in each row.
+        """
+        var = torch.einsum("dn,dni->ni", weight, self.prior.var)
+        return ((self.M * var.unsqueeze(-2)) @ self.M.mT).to(self.dtype)
+
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
         """Compute `M diag(v) Mᵀ`."""
         return ((self.M * self.prior.var.unsqueeze(-2)) @ self.M.mT).to(self.dtype)
