@@ -1,4 +1,5 @@
 from .conditioning import ConditioningLayer as ConditioningLayer, condition as condition
+from .curvature import hessian_root as hessian_root
 from .distributions import (
     ConditionedGaussian as ConditionedGaussian,
     DiagonalGaussian as DiagonalGaussian,

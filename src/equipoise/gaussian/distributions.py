@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from equipoise.gaussian.curvature import hessian_root, joint_curvature_root
 from equipoise.gaussian.operator import LOG_2PI, BalanceOperator, Factor, any_true, safe_sqrt
 from equipoise.gaussian.shapes import batch_shape, common_shape
 from equipoise.gaussian.subspace import singular_log_prob
@@ -48,6 +49,14 @@ class Gaussian(ABC):
         """Return the Gaussian with another distribution before conditioning, and the same balances."""
 
     @abstractmethod
+    def with_tolerances(self, tol_var: Float[Tensor, "... m"]) -> "Gaussian":
+        """Return the Gaussian conditioned on the same balances with other tolerances.
+
+        Args:
+            tol_var: `r ≥ 0`, shape `(..., m)`.
+        """
+
+    @abstractmethod
     def take(self, draw: Int[Tensor, " k"], row: Int[Tensor, " k"]) -> "Gaussian":
         """Select from a block of shape `(n_draws, n, n_y)` one Gaussian for each pair of positions.
 
@@ -63,6 +72,37 @@ class Gaussian(ABC):
     @abstractmethod
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
         """Return the covariance of the outputs as an `n_y × n_y` matrix."""
+
+    def curvature_root(
+        self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
+    ) -> Float[Tensor, "... n_y k"]:
+        """Return `L` with `L Lᵀ` the curvature of `−log_prob(y, sensor_var)` in the mean before conditioning (L5).
+
+        Args:
+            y: Measured outputs, shape `(..., n_y)`, NaN where missing.
+            sensor_var: `w ≥ 0`, broadcast against `y`.
+        """
+        return hessian_root(lambda mean: self.with_prior_mean(mean).log_prob(y, sensor_var), self.prior_mean)
+
+    @property
+    def prior_mean(self) -> Float[Tensor, "... n_y"]:
+        """The mean of the outputs before conditioning, without hidden variables."""
+        return self.prior.mean[..., : self.mean.shape[-1]]
+
+    def with_prior_mean(self, mean: Float[Tensor, "... n_y"]) -> "Gaussian":
+        """Return the Gaussian with another mean of the outputs before conditioning."""
+        hidden = self.prior.mean[..., mean.shape[-1] :]
+        whole = torch.cat([mean, hidden.to(mean.dtype)], -1) if hidden.shape[-1] else mean
+        return self.with_prior(DiagonalGaussian(whole, self.prior.var))
+
+    def mean_reduction_lost(self, weight: Float[Tensor, "n_draws n"] | None) -> Float[Tensor, "n m n_y"]:
+        """Return the average over draws of `reduction_lost_without` of a block `(n_draws, n, n_y)` (D4).
+
+        Args:
+            weight: Weights of the draws in each row, which add up to 1; None for equal ones.
+        """
+        lost = self.reduction_lost_without()
+        return lost.mean(0) if weight is None else torch.einsum("dn,dnkj->nkj", weight, lost)
 
     def weighted_covariance(self, weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n n_y n_y"]:
         """Return the sum over draws of the covariances of a block `(n_draws, n, n_y)`, each multiplied by its weight.
@@ -192,9 +232,20 @@ class DiagonalGaussian(Gaussian):
         """
         return independent_log_prob(y, self.mean, self.var + sensor_var)
 
+    def curvature_root(
+        self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
+    ) -> Float[Tensor, "... n_y n_y"]:
+        """Return `diag 1/√(v + w)`, 0 where an output was not measured (L5); arguments are those of `Gaussian`."""
+        precision = torch.where(y.isnan(), 0.0, 1.0 / (self.var + sensor_var))
+        return torch.diag_embed(precision.sqrt())
+
     def with_prior(self, prior: "DiagonalGaussian") -> "DiagonalGaussian":
         """Return `prior`."""
         return prior
+
+    def with_tolerances(self, tol_var: Float[Tensor, "... m"]) -> "DiagonalGaussian":
+        """Return the Gaussian itself: no balances have a tolerance."""
+        return self
 
     def take(self, draw: Int[Tensor, " k"], row: Int[Tensor, " k"]) -> "DiagonalGaussian":
         """Select Gaussians by draw and row; arguments are those of `Gaussian.take`."""
@@ -320,6 +371,8 @@ class ConditionedGaussian(Gaussian):
     def _reduction_share(self) -> Tensor:
         """The share of its variance that each output loses, clipped to 1 with the gradient of the unclipped share."""
         share = self.prior.var * self.factor.adjoint_diag
+        if not share.requires_grad:
+            return share.clamp_max_(1.0)
         return share - (share.detach() - 1.0).clamp_min(0.0)
 
     def gain(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
@@ -362,6 +415,12 @@ class ConditionedGaussian(Gaussian):
         """Condition another Gaussian on the same balances."""
         return replace(self, prior=prior)
 
+    def with_tolerances(self, tol_var: Float[Tensor, "... m"]) -> "ConditionedGaussian":
+        """Condition on the same balances with other tolerances `r ≥ 0`, shape `(..., m)`."""
+        other = replace(self, tol_var=tol_var.to(self.tol_var))
+        object.__setattr__(other, "innovation", self.innovation)  # it does not depend on tolerances
+        return other
+
     def take(self, draw: Int[Tensor, " k"], row: Int[Tensor, " k"]) -> "ConditionedGaussian":
         """Select Gaussians by draw and row; arguments are those of `Gaussian.take`."""
         B, shape = self.operator.B, batch_shape(self.prior.mean, self.prior.var, self.target, self.tol_var)
@@ -390,6 +449,20 @@ class ConditionedGaussian(Gaussian):
         K = self.gain_rows()
         inverse_diag = self.factor.inverse_diag.unsqueeze(-1).clamp_min(torch.finfo(K.dtype).tiny)
         return self._to_outputs(K.square() / inverse_diag)
+
+    def mean_reduction_lost(self, weight: Float[Tensor, "n_draws n"] | None) -> Float[Tensor, "n m n_y"]:
+        """Average the reductions that are lost without each of the balances over draws (D4).
+
+        Where no two balances share an output, the whole reduction of an output is due to its balance.
+
+        Args:
+            weight: Weights of the draws in each row, which add up to 1; None for equal ones.
+        """
+        if self.operator.coupled or self.n_hidden:
+            return super().mean_reduction_lost(weight)
+        r = self.reduction
+        mean = r.mean(0) if weight is None else torch.einsum("dn,dnj->nj", weight, r)
+        return (self.B != 0) * mean.unsqueeze(-2)
 
     def residual_var(self, joint: bool = True) -> Float[Tensor, "... m"]:
         """Compute the variance of each balance's residual, `r_k − r_k² (S⁻¹)_kk` (Z4), or `Σ_j B_kj² v_C,j`.
@@ -469,19 +542,41 @@ class ConditionedGaussian(Gaussian):
         """
         return _joint_log_prob(self, y, sensor_var)
 
+    def curvature_root(
+        self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
+    ) -> Float[Tensor, "... n_y k"]:
+        """Compute a root of the curvature of the joint density in μ by m × m algebra (L5).
+
+        Args:
+            y: Measured outputs, shape `(..., n_y)`, NaN where missing.
+            sensor_var: `w ≥ 0`, broadcast against `y`.
+        Returns:
+            `L` with `n_y + m` columns.
+        """
+        _, w, measured = _measurements(self, y, sensor_var)
+        S_inverse_B = self.factor.inverse_rows()
+        root = joint_curvature_root(self.operator.B, self.prior.var, self.tol_var, S_inverse_B, w, measured)
+        return root[..., : self.prior.mean.shape[-1] - self.n_hidden, :].to(self.dtype)
+
     def _to_outputs(self, values: Tensor) -> Tensor:
         """Drop the hidden variables and convert to the dtype of results."""
         values = values[..., : -self.n_hidden] if self.n_hidden else values
         return values if values.dtype == self.dtype else values.to(self.dtype)
 
 
-def _joint_log_prob(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | float) -> Tensor:
-    mean, var = c.prior.mean, c.prior.var
+def _measurements(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return y, w and which outputs were measured, hidden variables included; w is 0 where they were not."""
+    mean = c.prior.mean
     y = torch.nn.functional.pad(y.to(mean.dtype), (0, c.n_hidden), value=math.nan)
     w = torch.as_tensor(sensor_var, dtype=mean.dtype, device=mean.device)
     w = torch.nn.functional.pad(w.expand(*w.shape[:-1], y.shape[-1] - c.n_hidden), (0, c.n_hidden))
     measured = ~y.isnan() & w.isfinite()
-    w = torch.where(measured, w, 0.0)
+    return y, torch.where(measured, w, 0.0), measured
+
+
+def _joint_log_prob(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | float) -> Tensor:
+    mean, var = c.prior.mean, c.prior.var
+    y, w, measured = _measurements(c, y, sensor_var)
     y = torch.where(measured, y, mean)  # not measured: μ + g (y − μ) is μ, and the first term is masked
     total_var = torch.where(measured, var + w, 1.0)
     g = torch.where(measured, var / total_var, 0.0)

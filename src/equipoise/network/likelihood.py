@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.errors import InputError, InputTypeError, check_choice
-from equipoise.gaussian import Gaussian, independent_log_prob
+from equipoise.gaussian import Gaussian, hessian_root, independent_log_prob
 
 
 class Likelihood(ABC):
@@ -24,12 +25,15 @@ class Likelihood(ABC):
             within their tolerances, and densities of exact balances are those on a subspace (L3).
         has_sensor_noise: Whether measured outputs differ from the true ones by sensor noise, which can be learned where
             balances tell the two apart; otherwise the measured values are taken for the true ones.
+        normal_noise: Whether measured outputs are normal given the draw; if not, `sensor_noise` and `measured_cdf` are
+            those of the likelihood.
         twin: Name of the same density in compiled code, which only likelihoods of this package have.
     """
 
     name: ClassVar[str]
     is_joint: ClassVar[bool]
     has_sensor_noise: ClassVar[bool] = True
+    normal_noise: ClassVar[bool] = True
     twin: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -56,6 +60,64 @@ class Likelihood(ABC):
             is made of and to `w`. `gaussian.var` and `w` may be 0, for an output that exact balances determine:
             `output_var` keeps the variance above rounding.
         """
+
+    def curvature_root(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y k"]:
+        """Compute a root `L` of the curvature of `−log_prob` in the mean before conditioning, `F = L Lᵀ`.
+
+        By default it is the Hessian by autograd with its negative eigenvalues set to 0, which takes n_y backward
+        passes. Define it where there is a closed form. Arguments are those of `log_prob`.
+        """
+        return hessian_root(
+            lambda mean: self.log_prob(gaussian.with_prior_mean(mean), y, sensor_var), gaussian.prior_mean
+        )
+
+    def curvature(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y n_y"]:
+        """Compute the curvature of `−log_prob` in the mean before conditioning; arguments are those of `log_prob`.
+
+        Returns:
+            Positive semidefinite matrices, shape `(..., n_y, n_y)`.
+        """
+        root = self.curvature_root(gaussian, y, sensor_var)
+        return root @ root.mT
+
+    def sensor_noise(self, normal: Float[Tensor, "... n_y"], sensor_var: Tensor | float) -> Float[Tensor, "... n_y"]:
+        """Turn standard normal numbers into sensor noise of variance w; normal by default, `√w` times the numbers.
+
+        Define it where the noise has another distribution, for instance by its quantiles at `Φ(normal)`.
+
+        Args:
+            normal: Standard normal numbers.
+            sensor_var: `w`, broadcast against them.
+        """
+        return torch.as_tensor(sensor_var, dtype=normal.dtype, device=normal.device).sqrt() * normal
+
+    def measured_cdf(
+        self,
+        y: Float[Tensor, "... n_y"],
+        mean: Float[Tensor, "... n_y"],
+        var: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float,
+    ) -> Float[Tensor, "... n_y"]:
+        """Compute the distribution function of each measured output, true value plus noise; normal by default.
+
+        Where the noise is not normal, define it, and set `normal_noise` to False.
+
+        Args:
+            y: Values.
+            mean, var: Moments of the true outputs.
+            sensor_var: `w`, broadcast against them.
+        """
+        return torch.special.ndtr((y - mean) / (var + sensor_var).sqrt().clamp_min(torch.finfo(var.dtype).tiny))
 
     @staticmethod
     def output_var(gaussian: Gaussian) -> Float[Tensor, "... n_y"]:
@@ -95,7 +157,6 @@ class Marginal(Likelihood):
     completely has a finite density. The terms of outputs that were not measured are dropped.
 
     Example:
-        >>> import torch
         >>> from equipoise import DiagonalGaussian
         >>> marginal(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, torch.nan]))
         tensor(-0.9189)
@@ -112,12 +173,23 @@ class Marginal(Likelihood):
         """Compute (L1); arguments are those of `Likelihood.log_prob`."""
         return independent_log_prob(y, gaussian.mean, self.output_var(gaussian) + sensor_var)
 
+    def curvature_root(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y k"]:
+        """Compute `(1 − K B)ᵀ diag(v_C + w)^{−½}` (L5); arguments are those of `Likelihood.log_prob`."""
+        precision = torch.where(y.isnan(), 0.0, 1.0 / (self.output_var(gaussian) + sensor_var)).sqrt()
+        slope = gaussian.B.mT @ gaussian.gain_rows()[..., : precision.shape[-1]]
+        kept = torch.eye(precision.shape[-1], dtype=slope.dtype, device=slope.device) - slope
+        return kept * precision.unsqueeze(-2)
+
 
 class Joint(Likelihood):
     """The density of all measured outputs together; outputs that were not measured are marginalised (L2).
 
     Example:
-        >>> import torch
         >>> from equipoise import DiagonalGaussian
         >>> joint(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.zeros(2), sensor_var=1.0)
         tensor(-2.5310)
@@ -133,6 +205,15 @@ class Joint(Likelihood):
     ) -> Float[Tensor, "..."]:
         """Compute (L2); arguments are those of `Likelihood.log_prob`."""
         return gaussian.log_prob(y, sensor_var)
+
+    def curvature_root(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y k"]:
+        """Compute a root by m × m algebra (L5); arguments are those of `Likelihood.log_prob`."""
+        return gaussian.curvature_root(y, sensor_var)
 
 
 joint, marginal = Joint(), Marginal()

@@ -8,6 +8,6 @@ from .running_moments import (
     RunningMean as RunningMean,
     RunningWeights as RunningWeights,
     mixture_moments as mixture_moments,
-    weighted_sum as weighted_sum,
+    weighted_mean as weighted_mean,
 )
 from .sampling import selected_draws as selected_draws

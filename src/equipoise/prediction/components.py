@@ -1,5 +1,6 @@
 """Components of a predictive distribution: weighted Gaussians, one for each posterior draw and row."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -85,13 +86,15 @@ class Components:
 
 
 def log_mean_density(
-    log_density: Float[Tensor, "n_draws n"], log_weight: Float[Tensor, "n_draws n"]
+    log_density: Float[Tensor, "n_draws n"], log_weight: Float[Tensor, "n_draws n"] | None = None
 ) -> Float[Tensor, " n"]:
     """Compute the log density of the mixture from those of its components (P1).
 
     Args:
         log_density: Log densities under all components.
-        log_weight: Their log weights.
+        log_weight: Their log weights; equal ones by default.
     Returns: Log densities of rows.
     """
+    if log_weight is None:
+        return torch.logsumexp(log_density, 0) - math.log(len(log_density))  # P1
     return torch.logsumexp(log_density + log_weight, 0) - torch.logsumexp(log_weight, 0)  # P1

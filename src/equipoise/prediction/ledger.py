@@ -9,7 +9,7 @@ Measured values add `E[w]`. `Var[Δ]` is not the tolerance's own share: with r f
 
     E_θ[Var_r μ_C] = E[½ (μ_C(θ, ρ₁) − μ_C(θ, ρ₂))²]                                (D2)
 
-The terms of single draws, `LEDGER_FIELDS`, are computed in `per_draw_moments.py`; here they are averaged.
+The terms of single draws are computed in `per_draw_moments.py`; here they are averaged.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.prediction.components import Components
-from equipoise.prediction.per_draw_moments import ledger_fields_of
-from equipoise.prediction.running_moments import RunningMean, RunningMoments, RunningWeights, weighted_sum
+from equipoise.prediction.per_draw_moments import LEDGER_PAIRS, ledger_fields_of
+from equipoise.prediction.running_moments import RunningMean, RunningMoments, RunningWeights, weighted_mean
 
 Array = NDArray[np.float64]
 
@@ -84,17 +84,17 @@ class LedgerAccumulator:
     """Accumulates the terms of D1, D2 and D4 at some rows over blocks of draws."""
 
     def __init__(self):
-        self._moments = RunningMoments()
+        self._moments = RunningMoments(LEDGER_PAIRS)
         self._weights, self._sensor, self._lost = RunningWeights(), RunningMean(), RunningMean()
 
     def add(self, part: Components) -> None:
         """Add the components of a block of draws, conditioned with two draws of the tolerances."""
-        gaussian = part.gaussian
+        gaussian, w = part.gaussian, part.sensor_var
         self._moments.add(ledger_fields_of(gaussian, part.second), part.log_weight)
-        weight, share = self._weights.add(part.log_weights)
-        w = torch.as_tensor(part.sensor_var, dtype=weight.dtype, device=weight.device)
-        self._sensor.add(weighted_sum(w.expand_as(gaussian.mean), weight), share)
-        self._lost.add(weighted_sum(gaussian.reduction_lost_without(), weight), share)  # D4
+        weight, share = self._weights.add_block(part.log_weight, len(part))
+        if isinstance(w, Tensor):
+            self._sensor.add(weighted_mean(w.expand_as(gaussian.mean), weight), share)
+        self._lost.add(gaussian.mean_reduction_lost(weight), share)  # D4
 
     def terms(self) -> dict[str, Float[Tensor, "..."]]:
         """Return arrays `(n, n_y)` by the names of `Ledger`'s fields; `(m, n, n_y)` for `lost_without`."""
@@ -102,4 +102,5 @@ class LedgerAccumulator:
         result = {name: m.mean(name) for name in ("aleatoric", "reduction", "tolerance_share")}
         result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
         result |= {"interaction": 2.0 * m.cov("shift", "mu")}
-        return result | {"sensor": self._sensor.value, "lost_without": self._lost.value.movedim(-2, 0)}  # D4
+        result |= {"sensor": self._sensor.value_or(torch.zeros_like(result["shift"]))}
+        return result | {"lost_without": self._lost.value.movedim(-2, 0)}  # D4

@@ -24,7 +24,7 @@ from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed
 from equipoise.prediction.components import Components
 from equipoise.prediction.predictive import Predictive
-from equipoise.prediction.running_moments import RunningMean, RunningWeights, weighted_sum
+from equipoise.prediction.running_moments import RunningMean, RunningWeights, weighted_mean
 
 Array = NDArray[np.float64]
 LOG10_EDGES = np.linspace(-18, 8, 1301)  # bins of 0.02 decades for the sizes of residuals
@@ -80,8 +80,8 @@ def pit(p: Predictive, Y: Any) -> Array:
     for rows in p.chunks():
         weights, total = RunningWeights(), RunningMean()
         for part in p.components(rows):
-            (weight, share), mean = weights.add(part.log_weights), part.gaussian.mean
-            total.add(weighted_sum(torch.special.ndtr((y[rows].to(mean) - mean) / _std(part)), weight), share)
+            (weight, share), mean = weights.add_block(part.log_weight, len(part)), part.gaussian.mean
+            total.add(weighted_mean(_cdf(p, part, y[rows].to(mean)), weight), share)
         result[rows] = total.value.cpu().numpy()
     return result
 
@@ -338,6 +338,14 @@ def _histogram_median(counts: Int[np.ndarray, " n_bins_and_2"]) -> float:
 
 
 # --- Parts ------------------------------------------------------------------------------------------------------------
+
+
+def _cdf(p: Predictive, part: Components, y: Tensor) -> Tensor:
+    """Return the distribution functions of components at values `(n, n_y)`."""
+    mean = part.gaussian.mean
+    if p.sensor_var is None or p.model.likelihood.normal_noise:
+        return torch.special.ndtr((y - mean) / _std(part))
+    return p.model.likelihood.measured_cdf(y.expand_as(mean), mean, part.gaussian.var, part.sensor_var)
 
 
 def _std(part: Components) -> Tensor:

@@ -65,12 +65,13 @@ class Mixture:
                 default.
         """
         (x, target), network = self.standardized_inputs(rows), NetworkEvaluator(self.model.network, self._model_sensors)
+        work = torch.float32 if self.device.type == "mps" else torch.float64  # Apple's GPU has no float64
         for part in self._blocks(range(self.n_draws) if draws is None else draws, self._draws_at_once(len(x))):
             heads = network.heads(part, x)
-            prior = NetworkGaussian(*(head.clone() for head in heads))
+            prior = NetworkGaussian(*(head.to(work, copy=True) for head in heads))
             gaussian, second = self.model.condition(prior, target, part.tol_var, part.offset), None
-            if again and gaussian.n_balances:
-                second = self.model.condition(gaussian.prior, target, part.tol_var_again, part.offset)
+            if again and part.tol_var_again is not None:
+                second = gaussian.with_tolerances(part.tol_var_again)
             w = self._noise_var(self._learned_noise(part, heads), rows)
             log_weight = None if part.log_weight is None else part.log_weight.expand(-1, len(x))
             yield Components(rows, gaussian, w, second, log_weight)

@@ -23,7 +23,7 @@ from equipoise.prediction.components import log_mean_density
 from equipoise.prediction.density_units import log_density_units
 from equipoise.prediction.ledger import Ledger, LedgerAccumulator
 from equipoise.prediction.mixture import Mixture
-from equipoise.prediction.per_draw_moments import moment_fields_of
+from equipoise.prediction.per_draw_moments import MOMENT_PAIRS, moment_fields_of
 from equipoise.prediction.quantile import mixture_quantile
 from equipoise.prediction.running_moments import MixtureMoments, MomentTable, RunningMoments
 from equipoise.prediction.sampling import ROW_BLOCK
@@ -134,7 +134,7 @@ class Predictive(Mixture):
         balances = () if self.standardizer.constraint is None else self.standardizer.constraint.names
         bytes_per_row, parts = 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8), []
         for rows in self.chunks(bytes_per_row):
-            terms, moments = LedgerAccumulator(), RunningMoments()
+            terms, moments = LedgerAccumulator(), RunningMoments(MOMENT_PAIRS)
             for part in self.components(rows, again=True):
                 terms.add(part)
                 if self._moments.lack(rows):
@@ -177,11 +177,14 @@ class Predictive(Mixture):
             raise InputError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
         result = np.empty((len(p), len(self.X), len(self.outputs)))
         for rows in self.chunks(bytes_per_row=16 * self.n_draws * len(self.outputs), most=COMPONENTS_BYTES):
-            total, means, stds, log_weights = RunningMoments(), [], [], []
+            if self.sensor_var is not None and not self.model.likelihood.normal_noise:
+                result[:, rows] = self._quantiles_by_cdf(rows, p)
+                continue
+            total, means, stds, log_weights = RunningMoments(MOMENT_PAIRS), [], [], []
             for block in self.components(rows):
                 means.append(block.gaussian.mean)
                 stds.append(block.std)
-                log_weights += [] if block.log_weight is None else [block.log_weights]
+                log_weights += [] if block.log_weight is None else [block.log_weight]
                 total.add(moment_fields_of(block.gaussian, block.sensor_var), block.log_weight)
             self._moments.put(rows, total)
             mean, std = torch.cat(means), torch.cat(stds)
@@ -193,6 +196,24 @@ class Predictive(Mixture):
                 quantiles = [mixture_quantile(*of_part, float(q), weight_here) for q in p]
                 result[:, part] = torch.stack(quantiles).cpu().numpy()
         return self.standardizer.outputs_to_user(result)
+
+    def _quantiles_by_cdf(self, rows: slice, probabilities: Array) -> Array:
+        """Invert the distribution function of measured values whose noise is not normal by bisection."""
+        parts, likelihood = list(self.components(rows)), self.model.likelihood
+        weight = torch.softmax(torch.cat([part.log_weights for part in parts]), 0).unsqueeze(-1)
+        mean, var = (torch.cat(part) for part in zip(*((p.gaussian.mean, p.gaussian.var) for p in parts), strict=True))
+        w = torch.cat([torch.as_tensor(p.sensor_var).to(mean).expand_as(p.gaussian.mean) for p in parts])
+        reach = (var + w).sqrt().amax(0) / float(np.sqrt(min(probabilities.min(), 1 - probabilities.max())))
+        low, high = mean.amin(0) - 2 * reach, mean.amax(0) + 2 * reach  # by Chebyshev's inequality
+        quantiles = []
+        for probability in probabilities:
+            a, b = low, high
+            for _ in range(60):
+                middle = 0.5 * (a + b)
+                below = (weight * likelihood.measured_cdf(middle.expand_as(mean), mean, var, w)).sum(0) < probability
+                a, b = torch.where(below, middle, a), torch.where(below, b, middle)
+            quantiles.append(0.5 * (a + b))
+        return torch.stack(quantiles).cpu().numpy()
 
     def sample(self, n: int, joint: bool | None = None) -> Array:
         """Draw whole output vectors; draw d uses posterior draw number d.
@@ -216,7 +237,9 @@ class Predictive(Mixture):
                     if noise is None:
                         width = sampling.noise_width(part.gaussian)
                         noise = sampling.row_noise(self.seed, draws.start // DRAW_BLOCK, positions, width)
-                    y = sampling.sample(part.gaussian, part.sensor_var, noise[places].to(self.device), joint)
+                    y = sampling.sample(
+                        part.gaussian, part.sensor_var, noise[places].to(self.device), joint, self.model.likelihood
+                    )
                     here[places] = y.cpu().double()
         return self.standardizer.outputs_to_user(result.numpy())
 
@@ -255,9 +278,12 @@ class Predictive(Mixture):
         y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
         for rows in self.chunks():
             here = y[rows].to(self.device)
-            parts = [(p.log_prob(self.model.likelihood, here), p.log_weights) for p in self.components(rows)]
-            density, weight = (torch.cat(part) for part in zip(*parts, strict=True))
-            result[rows] = log_mean_density(density, weight).cpu().numpy()
+            densities, log_weights = [], []
+            for part in self.components(rows):
+                densities.append(part.log_prob(self.model.likelihood, here))
+                log_weights += [] if part.log_weight is None else [part.log_weight]
+            weight = torch.cat(log_weights) if log_weights else None
+            result[rows] = log_mean_density(torch.cat(densities), weight).cpu().numpy()
         sensor = self.model.sensor
         typical = self._noise_var(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
         return result + log_density_units(self.model, self.standardizer, Y, typical)
@@ -314,7 +340,7 @@ class Predictive(Mixture):
         """Mean and variance of all rows; what is missing is computed in a pass over all draws."""
         if lacking := [rows for rows in self.chunks() if self._moments.lack(rows)]:
             for rows in lacking:
-                total = RunningMoments()
+                total = RunningMoments(MOMENT_PAIRS)
                 for part in self.components(rows):
                     total.add(moment_fields_of(part.gaussian, part.sensor_var), part.log_weight)
                 self._moments.put(rows, total)

@@ -1,11 +1,7 @@
-"""Means, variances and covariances over draws that come in blocks, with equal weights or with weights of their own.
+"""Means, variances and covariances over draws that come in blocks, with equal weights or with weights of their own."""
 
-The time of a prediction of usual size depends on memory and on the number of operations, not on their arithmetic. So
-all fields of a block are in one tensor, beside their products, and one sum over draws serves them all.
-"""
-
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,70 +10,8 @@ from torch import Tensor
 
 from equipoise.gaussian import Gaussian
 
-
-@dataclass(frozen=True)
-class Fields:
-    """Names of the quantities that are averaged over draws.
-
-    Args:
-        names: Their order in a block; those of pairs are side by side.
-        pairs: Pairs of fields whose covariance is wanted, `(a, a)` for a variance.
-    """
-
-    names: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...]
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of memory that a block needs: one for each field and for the product of each pair."""
-        return len(self.names) + len(self.pairs)
-
-    @property
-    def paired(self) -> slice:
-        """Rows of the fields that occur in pairs."""
-        rows = [self.names.index(name) for pair in self.pairs for name in pair]
-        return slice(min(rows), max(rows) + 1)
-
-
-class BlockBuffer:
-    """A buffer for the fields of one block of draws, by name: filled, summed over draws, and then filled again.
-
-    Args:
-        fields: Names of the fields.
-        memory: `fields.n_rows` rows: those of the fields, to be filled by the caller, and those of the products.
-    """
-
-    def __init__(self, fields: Fields, memory: Float[Tensor, "rows n_draws ..."]):
-        self.fields, self._memory = fields, memory
-        self._row = dict(zip(fields.names, memory, strict=False))
-        self._paired = memory[fields.paired]
-        products = zip(fields.pairs, memory[len(fields.names) :], strict=True)
-        self._products = [(self._row[a], self._row[b], product) for (a, b), product in products]
-
-    def __len__(self) -> int:
-        """Return the number of draws."""
-        return self._memory.shape[1]
-
-    def __getitem__(self, name: str) -> Float[Tensor, "n_draws ..."]:
-        return self._row[name]
-
-    def means(self) -> Float[Tensor, "paired 1 ..."]:
-        """Compute the mean over draws of the paired fields."""
-        return self._paired.mean(1, keepdim=True)
-
-    def sums(
-        self, reference: Float[Tensor, "paired 1 ..."], weight: Float[Tensor, "n_draws n"] | None = None
-    ) -> Float[Tensor, "rows ..."]:
-        """Compute the sums over draws of all fields and products; paired fields are overwritten by their deviations.
-
-        Args:
-            reference: Values of the paired fields from which deviations are measured.
-            weight: Factors of the draws; 1 by default.
-        """
-        self._paired.sub_(reference)
-        for a, b, product in self._products:
-            torch.mul(a, b, out=product)
-        return self._memory.sum(1) if weight is None else torch.einsum("dn,rdn...->rn...", weight, self._memory)
+Fields = Mapping[str, Tensor]
+"""Values `(n_draws, ...)` of the quantities that are averaged over draws, by name."""
 
 
 class RunningMoments:
@@ -91,55 +25,50 @@ class RunningMoments:
     With n₁ of n draws in the first block, its mean differs from that of all by `√(n/n₁ − 1)` standard deviations at
     most. So the subtraction costs `log₁₀(n/n₁)` digits at worst, however small the spread is beside the mean.
 
+    Args:
+        pairs: Pairs of fields whose covariance is wanted, `(a, a)` for a variance.
+
     Example:
-        >>> fields = Fields(("y",), pairs=(("y", "y"),))
-        >>> moments, block = RunningMoments(), BlockBuffer(fields, torch.empty(fields.n_rows, 3))
+        >>> moments = RunningMoments((("y", "y"),))
         >>> for draws in ([1.0, 2.0, 3.0], [6.0, 7.0, 8.0]):
-        ...     block["y"][:] = torch.tensor(draws)
-        ...     moments.add(block)
+        ...     moments.add({"y": torch.tensor(draws)})
         >>> moments.mean("y"), moments.cov("y", "y")
         (tensor(4.5000), tensor(6.9167))
     """
 
-    def __init__(self):
-        self.count = 0
-        self._weights, self._divisor = RunningWeights(), 1
-        self._fields: Fields
-        self._reference: Tensor
-        self._total: Tensor
+    def __init__(self, pairs: tuple[tuple[str, str], ...]):
+        self.count, self._pairs = 0, pairs
+        self._weights = RunningWeights()
+        self._paired = {name for pair in pairs for name in pair}
+        self._reference: dict[str, Tensor] = {}
+        self._average: dict[str | tuple[str, str], Tensor] = {}
 
-    def add(self, block: BlockBuffer, log_weight: Float[Tensor, "n_draws n"] | None = None) -> None:
-        """Add a block of draws, whose paired fields are overwritten by their deviations.
+    def add(self, fields: Fields, log_weight: Float[Tensor, "n_draws n"] | None = None) -> None:
+        """Add a block of draws.
 
         Args:
-            block: The fields of the draws.
+            fields: Values of all fields, draws on axis 0.
             log_weight: Log weights of the draws, for all blocks or for none; equal weights by default.
         """
         if self.count == 0:
-            self._fields, self._reference = block.fields, block.means()
-        if log_weight is not None:
-            weight, share = self._weights.add(log_weight)
-            average = block.sums(self._reference, weight)
-            self._total = average if self.count == 0 else self._total + share.unsqueeze(-1) * (average - self._total)
-        else:
-            self._total = block.sums(self._reference) if self.count == 0 else self._total + block.sums(self._reference)
-        self.count += len(block)
-        self._divisor = self.count if log_weight is None else 1
+            self._reference = {name: fields[name].mean(0) for name in self._paired}
+        n_draws = len(next(iter(fields.values())))
+        weight, share = self._weights.add_block(log_weight, n_draws)
+        self.count += n_draws
+        d = {name: fields[name] - self._reference[name] for name in self._paired}
+        averages = {name: weighted_mean(d.get(name, values), weight) for name, values in fields.items()}
+        averages |= {(a, b): weighted_mean(d[a] * d[b], weight) for a, b in self._pairs}
+        for key, value in averages.items():
+            old = self._average.get(key)
+            self._average[key] = value if old is None else old + _aligned(share, value) * (value - old)
 
     def mean(self, name: str) -> Float[Tensor, "..."]:
         """Return the mean of a field over all draws."""
-        row, paired = self._fields.names.index(name), self._fields.paired
-        mean = self._average(row)
-        return mean + self._reference[row - paired.start, 0] if paired.start <= row < paired.stop else mean
+        return self._average[name] + self._reference[name] if name in self._reference else self._average[name]
 
     def cov(self, a: str, b: str) -> Float[Tensor, "..."]:
         """Return the covariance of a pair of fields over all draws."""
-        names, pairs = self._fields.names, self._fields.pairs
-        product = self._average(len(names) + pairs.index((a, b)))
-        return product - self._average(names.index(a)) * self._average(names.index(b))
-
-    def _average(self, row: int) -> Tensor:
-        return self._total[row] / self._divisor
+        return self._average[a, b] - self._average[a] * self._average[b]
 
 
 class RunningWeights:
@@ -153,6 +82,21 @@ class RunningWeights:
         self._largest: Tensor | None = None
         self._total: Tensor | float = 0.0
         self._squares: Tensor | float = 0.0
+
+    def add_block(
+        self, log_weight: Float[Tensor, "n_draws n"] | None, n_draws: int
+    ) -> tuple[Float[Tensor, "n_draws n"] | None, Float[Tensor, " n"] | float]:
+        """Add a block of draws that may all have the same weight.
+
+        Args:
+            log_weight: As of `add`, or None for equal weights, in all blocks or in none.
+            n_draws: Number of draws.
+        Returns: Weights within this block, None if they are equal; and the share of the block.
+        """
+        if log_weight is not None:
+            return self.add(log_weight)
+        self._total, self._squares = self._total + n_draws, self._squares + n_draws
+        return None, n_draws / float(self._total)
 
     def add(self, log_weight: Float[Tensor, "n_draws n"]) -> tuple[Float[Tensor, "n_draws n"], Float[Tensor, " n"]]:
         """Add a block of draws.
@@ -175,14 +119,16 @@ class RunningWeights:
         return torch.as_tensor(self._total) ** 2 / torch.as_tensor(self._squares)  # R11
 
 
-def weighted_sum(values: Float[Tensor, "n_draws n ..."], weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n ..."]:
-    """Sum the draws of a block, each multiplied by its weight in its row.
+def weighted_mean(
+    values: Float[Tensor, "n_draws ..."], weight: Float[Tensor, "n_draws n"] | None
+) -> Float[Tensor, "..."]:
+    """Average the draws of a block.
 
     Args:
-        values: Values of each draw and row.
-        weight: Weights.
+        values: Values of each draw, with rows on axis 1 if there are weights.
+        weight: Weights of the draws in each row, which add up to 1; None for equal weights.
     """
-    return torch.einsum("dn,dn...->n...", weight, values)
+    return values.mean(0) if weight is None else torch.einsum("dn,dn...->n...", weight, values)
 
 
 def mixture_moments(
@@ -210,7 +156,7 @@ class RunningMean:
     def __init__(self):
         self._value: Tensor | None = None
 
-    def add(self, block: Float[Tensor, "n ..."], share: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
+    def add(self, block: Float[Tensor, "n ..."], share: Float[Tensor, " n"] | float) -> Float[Tensor, "n ..."]:
         """Add the mean of a block with its share in the total weight so far.
 
         Args:
@@ -221,6 +167,10 @@ class RunningMean:
         difference = torch.zeros_like(block) if self._value is None else block - self._value
         self._value = block if self._value is None else self._value + _aligned(share, block) * difference
         return difference
+
+    def value_or(self, default: Tensor) -> Tensor:
+        """Return the mean of all blocks so far, or `default` if there are none."""
+        return default if self._value is None else self._value
 
     @property
     def value(self) -> Tensor:
@@ -292,8 +242,10 @@ def covariance_within(
     return gaussian.weighted_covariance(weight) + torch.diag_embed(noise.expand_as(mean)) + deviations.mT @ deviations
 
 
-def _aligned(share: Tensor, values: Tensor) -> Tensor:
+def _aligned(share: Tensor | float, values: Tensor) -> Any:
     """Append axes to the shares of rows until they broadcast with values of rows."""
+    if not isinstance(share, Tensor):
+        return share
     return share.reshape(-1, *[1] * (values.ndim - 1))
 
 

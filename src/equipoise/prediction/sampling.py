@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from equipoise.gaussian import Gaussian
-from equipoise.network import DRAW_BLOCK, derived_seed
+from equipoise.network import DRAW_BLOCK, Likelihood, derived_seed, joint as joint_likelihood
 
 ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
 
@@ -41,6 +41,7 @@ def sample(
     sensor_var: Tensor | float,
     noise: Float[Tensor, "... width"],
     joint: bool,
+    likelihood: Likelihood = joint_likelihood,
 ) -> Float[Tensor, "... n_y"]:
     """Draw the outputs once from each Gaussian, and add sensor noise.
 
@@ -50,6 +51,7 @@ def sample(
         noise: Standard normal numbers for the outputs, the sensors and the balances, in this order.
         joint: Joint draws by Matheron's rule (M1, `Gaussian.update`), or independent ones from the diagonal
             of `Σ_C`.
+        likelihood: Makes sensor noise of normal numbers.
     Returns: One draw from each Gaussian, shape `(..., n_y)`.
     """
     n_y = gaussian.mean.shape[-1]
@@ -58,7 +60,7 @@ def sample(
         y = gaussian.update(gaussian.prior.mean + gaussian.prior.var.sqrt() * of_y, of_balance)
     else:
         y = gaussian.mean + gaussian.var.sqrt() * of_y
-    return y + torch.as_tensor(sensor_var, dtype=noise.dtype, device=noise.device).sqrt() * of_sensor
+    return y + likelihood.sensor_noise(of_sensor, sensor_var)
 
 
 def selected_draws(log_weight: Float[Tensor, "n_draws n"], uniform: Float[Tensor, "k n"]) -> Int[Tensor, "k n"]:

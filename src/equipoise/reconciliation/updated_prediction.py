@@ -25,7 +25,7 @@ from equipoise.prediction import (
     Predictive,
     RunningMean,
     selected_draws,
-    weighted_sum,
+    weighted_mean,
 )
 from equipoise.reconciliation.assimilation import (
     Assimilated,
@@ -155,9 +155,9 @@ class UpdatedPrediction:
         moments, noise, averages = MixtureMoments(dense=True), RunningMean(), [RunningMean() for _ in averaged]
         for part, w in self._components(rows):
             share, weight = moments.add(part.log_weights, part.gaussian), torch.softmax(part.log_weights, 0)
-            noise.add(weighted_sum(torch.where(w.isfinite(), w, 0.0).expand_as(part.gaussian.mean), weight), share)
+            noise.add(weighted_mean(torch.where(w.isfinite(), w, 0.0).expand_as(part.gaussian.mean), weight), share)
             for mean, function in zip(averages, averaged, strict=True):
-                mean.add(weighted_sum(function(part.gaussian), weight), share)
+                mean.add(weighted_mean(function(part.gaussian), weight), share)
         y = np.where(np.isinf(self.sensor_var[rows]), np.nan, self.y[rows])
         matched = MatchedGaussian(_numpy(moments.mean), _numpy(moments.second), y, _numpy(noise.value))
         return matched, [_numpy(mean.value) for mean in averages]
