@@ -37,9 +37,11 @@ class Likelihood(ABC):
     twin: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let compiled code serve only the class that names it: a subclass may compute something else."""
+        """Let compiled code and a curvature serve only the class that has them: a subclass may differ."""
         super().__init_subclass__(**options)
         cls.twin = cls.__dict__.get("twin")
+        if "log_prob" in cls.__dict__ and "curvature_root" not in cls.__dict__:
+            cls.curvature_root = Likelihood.curvature_root
 
     @abstractmethod
     def log_prob(

@@ -106,7 +106,7 @@ class BayesianMLP(nn.Module):
         if not q.has_layer_moments:
             return self.heads(self._units(x, self._affine(q.draw(1, generator)[0])))
         noise = self._noise(x, generator)
-        if isinstance(q, MeanFieldGaussian) and self._has_twin(x):
+        if isinstance(q, MeanFieldGaussian) and q.twin and self._has_twin(x):
             return self.heads(CompiledDraws.apply(q.loc, q.log_std, x, noise, self.sizes, self.activation))
         xi = split_units(noise, len(x), self.sizes)
 

@@ -14,6 +14,7 @@ from equipoise.network import Likelihood, as_likelihood
 from .running import Check, bound, fitted_and_opened, numbers, require, require_close, run_checks
 
 N_ROWS, N_OUTPUTS = 4, 3
+ITS = ("flag", "settings", "gradients", "density", "curvature", "noise")  # beginnings of names of checks
 B = torch.tensor([[1.0, -1.0, 0.5], [0.0, 1.0, 1.0]], dtype=torch.float64)
 
 
@@ -52,14 +53,18 @@ def likelihood_checks(likelihood: Likelihood) -> Iterator[tuple[str, Check]]:
         _draws_are_independent,
         _missing_outputs_are_left_out,
         _density_integrates_to_one,
+        _density_of_two_outputs_integrates_to_one,
+        _flag_is_joint_tells_how_it_behaves,
+        _curvature_is_that_of_the_density,
         _determined_outputs_have_a_density,
         _units_shift_the_log_density,
         _gradients_are_right,
+        _noise_and_quantiles_are_those_of_the_density,
         _model_is_fitted_and_saved,
     )
     for check in checks:
         words = check.__name__.strip("_").replace("_", " ")
-        name = f"its {words}" if words.startswith(("flags", "settings", "gradients", "density")) else words
+        name = f"its {words}" if words.startswith(ITS) else words
         yield name, bound(check, likelihood)
 
 
@@ -177,6 +182,58 @@ def _density_integrates_to_one(likelihood: Likelihood) -> None:
             density = likelihood.log_prob(gaussian, y, w).exp()[:, 0]
             total = torch.trapezoid(density, grid)
             require_close(total, torch.ones(()).double(), 1e-3, f"{case}: integral over output {j}")
+
+
+def _density_of_two_outputs_integrates_to_one(likelihood: Likelihood) -> None:
+    w, grid = _sensors(likelihood)[0], torch.linspace(-25.0, 25.0, 501, dtype=torch.float64)
+    for case, made in _cases().items():
+        gaussian = made.rows(slice(0, 1)).gaussian()
+        y = torch.full((len(grid), len(grid), 1, N_OUTPUTS), torch.nan, dtype=torch.float64)
+        y[..., 0, 0], y[..., 0, 1] = grid.unsqueeze(-1), grid
+        density = likelihood.log_prob(gaussian, y, w).exp()[..., 0]
+        total = torch.trapezoid(torch.trapezoid(density, grid), grid)
+        require_close(total, torch.ones(()).double(), 5e-3, f"{case}: integral over outputs 0 and 1")
+
+
+def _flag_is_joint_tells_how_it_behaves(likelihood: Likelihood) -> None:
+    """Compare the density of whole rows with the product of those of single outputs, which balances connect."""
+    y, w = numbers(N_ROWS, N_OUTPUTS, seed=3), _sensors(likelihood)[0]
+    gaussian, product = _cases()["with coupled balances"].gaussian(), torch.zeros(N_ROWS).double()
+    for j in range(N_OUTPUTS):
+        alone = torch.full_like(y, torch.nan)
+        alone[:, j] = y[:, j]
+        product = product + likelihood.log_prob(gaussian, alone, w)
+    independent = bool(((likelihood.log_prob(gaussian, y, w) - product).abs() < 1e-6).all())
+    rule = f"is_joint must be {not independent}, for the density of a row is {'' if independent else 'not '}the product"
+    require(independent != likelihood.is_joint, f"{rule} of those of its outputs")
+
+
+def _curvature_is_that_of_the_density(likelihood: Likelihood) -> None:
+    """Compare with the Hessian by autograd in the mean before conditioning, negative eigenvalues set to 0."""
+    y = numbers(N_ROWS, N_OUTPUTS, seed=3)
+    y[0, 1] = torch.nan
+    for case, made in _cases().items():
+        for w in _sensors(likelihood):
+            gaussian = made.gaussian()
+            expected = Likelihood.curvature_root(likelihood, gaussian, y, w)
+            curvature = likelihood.curvature(gaussian, y, w)
+            require_close(curvature, expected @ expected.mT, 1e-6, f"{case}: curvature in the mean")
+
+
+def _noise_and_quantiles_are_those_of_the_density(likelihood: Likelihood) -> None:
+    """Compare the variance of sensor noise with w, and the distribution function of an output with its density."""
+    w = _sensors(likelihood)[0]
+    noise = likelihood.sensor_noise(numbers(200_000, 1, seed=5), w)
+    error = abs(float(noise.square().mean()) - w) / max(float(noise.square().std()) / len(noise) ** 0.5, 1e-300)
+    require(error < 5.0, f"sensor_noise must have variance {w}, but has {float(noise.square().mean()):.4g}")
+    mean, var = torch.zeros(1, 1).double(), torch.full((1, 1), 0.7).double()
+    grid = torch.linspace(-4.0, 4.0, 801, dtype=torch.float64).reshape(-1, 1, 1)
+    F = likelihood.measured_cdf(grid, mean, var, w)[:, 0, 0]
+    density = likelihood.log_prob(DiagonalGaussian(mean, var), grid, w).exp()[:, 0]
+    advice = "define measured_cdf and sensor_noise, and set normal_noise to False"
+    slope = torch.gradient(F, spacing=(grid[:, 0, 0],))[0][1:-1]
+    error = float((slope - density[1:-1]).abs().max())
+    require(error < 2e-3, f"the derivative of measured_cdf must be the density, but is {error:.2g} off; {advice}")
 
 
 def _units_shift_the_log_density(likelihood: Likelihood) -> None:
