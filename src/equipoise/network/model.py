@@ -197,11 +197,11 @@ class ConstrainedBNN(nn.Module):
         weights = posterior.draw(n, generator)
         sensor = None
         if self.sensor is not None:
-            sensor = self.sensor.at(self.sensor.loc + self.sensor.std * normal(n, 1, len(self.sensor.loc)))
+            sensor = self.sensor.from_normal(normal(n, 1, self.sensor.n_entries))
         if layer is None:
             return PosteriorDraws(weights, sensor_var=sensor)
-        q, m = layer.tolerance, len(layer.tolerance.loc)
-        tol_var, again = (q.at(q.loc + q.std * normal(n, 1, m)) for _ in range(2))
+        q, m = layer.tolerance, layer.tolerance.n_entries
+        tol_var, again = (q.from_normal(normal(n, 1, m)) for _ in range(2))
         offset = None if layer.offset is None else layer.offset.at(normal(n, 1, m))
         return PosteriorDraws(weights, tol_var, again, offset, sensor)
 

@@ -345,7 +345,8 @@ def sensor_table(
         return pd.DataFrame({"std": std, "lower": std, "upper": std, "kl": 0.0, "kind": kind}, index=index)
     with torch.no_grad():
         typical = q.median().clamp_min(torch.finfo(torch.float64).tiny)
-        lower, upper = ((q.at(q.loc + s * q.std) / typical).sqrt().cpu().numpy() for s in (-1.96, 1.96))
+        ends = (q.from_normal(torch.full_like(typical, z)) for z in (-1.96, 1.96))
+        lower, upper = ((end / typical).sqrt().cpu().numpy() for end in ends)
         kl, learned = q.kl_terms().cpu().numpy(), q.learned.cpu().numpy()
     kind = np.where(learned, "learned", np.where(std > 0, "given", "none"))
     columns = {"std": std, "lower": lower * std, "upper": upper * std, "kl": kl, "kind": kind}
