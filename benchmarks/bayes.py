@@ -83,9 +83,9 @@ def mixture_nll(model: ConstrainedBNN, rows: Rows, draws: Draws) -> float:
     """Negative log density per row of the mixture over draws, in standardized units: one judge for all libraries."""
     assert model.conditioning is not None
     assert rows.target is not None
-    said = model.network.at(draws.weights, rows.x)
+    output = model.network.at(draws.weights, rows.x)
     tol_var, sensor_var = draws.tol_var.unsqueeze(1), draws.sensor_var.unsqueeze(1)
-    prior = DiagonalGaussian(said.mean.double(), said.var.double())
+    prior = DiagonalGaussian(output.mean.double(), output.var.double())
     conditioned = condition(prior, model.conditioning.B, rows.target, tol_var)
     density = joint(conditioned, rows.y, sensor_var.expand_as(prior.mean))
     return -float((torch.logsumexp(density, 0) - math.log(len(density))).mean())

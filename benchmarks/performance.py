@@ -147,20 +147,20 @@ def _others(found: Mapping[str, Any]) -> str:
         return ""
     rows = [(e["other"], *map(markdown.number, (e["ours_ms"], e["other_ms"], e["ratio"]))) for e in steps]
     header = ("step of", "ours, with balances [ms]", "theirs [ms]", "ours / theirs")
-    said = "What Bayes alone costs elsewhere: our step *with* balances (L1) beside others' *without*.\n"
-    return "\n".join(["## Training steps of other libraries\n", said, markdown.table(header, rows, right=(1, 2, 3))])
+    text = "What Bayes alone costs elsewhere: our step *with* balances (L1) beside others' *without*.\n"
+    return "\n".join(["## Training steps of other libraries\n", text, markdown.table(header, rows, right=(1, 2, 3))])
 
 
 def _anatomy(found: Mapping[str, Any]) -> str:
     if "anatomy" not in found:
         return ""
-    said = (
+    text = (
         "A step of L2 with learned sensors, in milliseconds. Before: random numbers were compiled already, and what is "
         "left\nis divided as torch's profiler has it. After: parts as they are alone, and what is left.\n"
     )
     header = ("part", "before: autograd over the ELBO", "after: compiled")
     rows = rows_of(found["anatomy"])
-    return "\n".join(["## Where the training step's time goes\n", said, markdown.table(header, rows, right=(1, 2))])
+    return "\n".join(["## Where the training step's time goes\n", text, markdown.table(header, rows, right=(1, 2))])
 
 
 def _scaling(found: Mapping[str, Any]) -> str:
@@ -168,9 +168,9 @@ def _scaling(found: Mapping[str, Any]) -> str:
         return ""
     curves = {entry["name"]: [scaling.Point(**point) for point in entry["points"]] for entry in found["scaling"]}
     figure = "![Time and memory over size](figures/scaling.svg)\n"
-    said = "Slopes of the logarithms over the upper half of each curve; 1 is linear, the dotted line of the figure.\n"
+    text = "Slopes of the logarithms over the upper half of each curve; 1 is linear, the dotted line of the figure.\n"
     trees = hierarchies.sentences(found["hierarchies"]).replace("\n", "\n\n")
-    return "\n".join(["## Scale\n", said, scaling.table(curves), "", figure, trees])
+    return "\n".join(["## Scale\n", text, scaling.table(curves), "", figure, trees])
 
 
 def main() -> None:

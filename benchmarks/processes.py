@@ -37,11 +37,11 @@ def _measured(batch: int, size: int) -> tuple[float, ...]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = get_context("spawn")
-    told = context.SimpleQueue()
-    members = [context.Process(target=_member, args=(rank, size, port, batch, told)) for rank in range(size)]
+    queue = context.SimpleQueue()
+    members = [context.Process(target=_member, args=(rank, size, port, batch, queue)) for rank in range(size)]
     for member in members:
         member.start()
-    result = told.get()
+    result = queue.get()
     for member in members:
         member.join()
     return result

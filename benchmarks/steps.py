@@ -72,8 +72,8 @@ def _check_agreement(peer, task: Task, model: ConstrainedBNN, rows: Rows) -> Non
     generator = torch.Generator().manual_seed(0)
     tol_var = torch.randn(2, generator=generator, dtype=torch.float64).sub(3.0).exp()
     sensor_var = torch.randn(8, generator=generator, dtype=torch.float64).sub(3.0).exp()
-    said = model.network.at_means(rows.x)
-    prior = DiagonalGaussian(said.mean.double(), said.var.double())
+    output = model.network.at_means(rows.x)
+    prior = DiagonalGaussian(output.mean.double(), output.var.double())
     assert model.conditioning is not None
     assert rows.target is not None
     conditioned = condition(prior, model.conditioning.B, rows.target, tol_var)

@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import sys
 from pathlib import Path
 
 import jaxtyping
@@ -52,6 +53,50 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
+
+
+def _random_states() -> tuple[bytes, str]:
+    """State of the global random numbers of torch, where it was imported, and of numpy."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    state = b"" if torch is None else torch.get_rng_state().numpy().tobytes()
+    return state, "" if numpy is None else repr(numpy.random.get_state())
+
+
+def _watch_random_states(item):
+    """Fail a test that draws from global random numbers: its result would depend on the tests before it.
+
+    Tests with the mark `global_random_numbers` may: these are seeded for them, and as before afterwards.
+    """
+    if item.get_closest_marker("global_random_numbers"):
+        import numpy
+        import torch
+
+        state = numpy.random.get_state()  # noqa: NPY002
+        numpy.random.seed(0)  # noqa: NPY002
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                return (yield)
+        finally:
+            numpy.random.set_state(state)  # noqa: NPY002
+    before = _random_states()
+    result = yield
+    both = zip(("torch", "numpy"), before, _random_states(), strict=True)
+    if changed := [name for name, old, new in both if old and old != new]:
+        pytest.fail(
+            f"A test must use generators of its own, but it changed the random state of {' and '.join(changed)}."
+        )
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    return (yield from _watch_random_states(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    return (yield from _watch_random_states(item))
 
 
 def pytest_collection_finish():

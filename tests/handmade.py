@@ -121,13 +121,13 @@ def components(p, *, again=False, n_draws=None):
             block = {name: numbers(part) for name, part in vars(model.draw(p.seed, d // 32)).items()}
         draw = {name: None if part is None else part[d % 32] for name, part in block.items()}
         heads = model.network.sizes[-1] // len(s.y_std)
-        said = references.network_with_sensors(
+        output = references.network_with_sensors(
             draw["weights"][None], model.network.sizes, model.network.activation, x, heads
         )
-        mu, v = s.y_mean + s.y_std * said[0][0], s.y_std**2 * said[1][0]
+        mu, v = s.y_mean + s.y_std * output[0][0], s.y_std**2 * output[1][0]
         w = np.zeros_like(v)
         if draw["sensor_var"] is not None:
-            factor = np.where(numbers(model.sensor.learned), said[2][0], 1.0) if heads == 3 else 1.0  # V4
+            factor = np.where(numbers(model.sensor.learned), output[2][0], 1.0) if heads == 3 else 1.0  # V4
             w = draw["sensor_var"][0] * s.y_std**2 * np.broadcast_to(factor, v.shape)
         if model.conditioning is None:
             none = np.zeros(0)

@@ -7,19 +7,19 @@ from studies.battery.results import (
     HEATS,
     MODELS,
     VOLTAGES,
-    Calibration,
-    History,
+    CoverageRecord,
     LedgerTerms,
     ModelResults,
     ModelsResults,
     ModelsTolerances,
     ObservationStd,
     Results,
-    RowCounts,
     Scales,
-    Score,
+    ScoreByOutput,
+    SplitSizes,
     Tolerance,
     Tolerances,
+    TrainingRecord,
     Variable,
     Versions,
     Violation,
@@ -55,7 +55,7 @@ def example(seed: int = 0) -> Results:
         output_std=OUTPUT_STD,
         scales=SCALES,
         input_output_table=variables(),
-        rows=RowCounts(train=12_600, validation=4_200, test=TEST_ROWS),
+        rows=SplitSizes(train=12_600, validation=4_200, test=TEST_ROWS),
         config={"data": {"seed": seed, "split": [0.6, 0.2, 0.2]}, "hidden": [64, 64, 64], "max_epochs": 500},
         seconds={"data": 3.4, "bnn": 88.0, "paper": 101.0, "equipoise": 109.0, "evaluation": 120.0, "total": 421.4},
         versions=Versions(python="3.11.7", torch="2.13.0", numpy="2.4.6", pybamm="26.10.1.1", equipoise="0.1.0"),
@@ -67,15 +67,15 @@ def model(name: str, rng: np.random.Generator) -> ModelResults:
     mse_true = jittered(dict.fromkeys(KEYS, MSE_TRUE[name]), rng, 0.3)
     observed = jittered(TRUE_STD, rng, 0.05)
     return ModelResults(
-        mse_noisy=Score.of({key: mse_true[key] + noise[key] ** 2 for key in KEYS}),
-        mse_true=Score.of(mse_true),
+        mse_noisy=ScoreByOutput.of({key: mse_true[key] + noise[key] ** 2 for key in KEYS}),
+        mse_true=ScoreByOutput.of(mse_true),
         mse_true_voltages=float(np.mean([mse_true[key] for key in VOLTAGES])),
         mse_true_heats=float(np.mean([mse_true[key] for key in HEATS])),
-        coverage=Score.of(jittered(dict.fromkeys(KEYS, 0.955), rng, 0.005)),
-        interval_width=Score.of(jittered(dict.fromkeys(KEYS, WIDTH[name]), rng, 0.1)),
-        aleatoric=Score.of(jittered({key: noise[key] + 1e-3 for key in KEYS}, rng, 0.05)),
-        epistemic=Score.of(jittered(dict.fromkeys(KEYS, 0.3 * MSE_TRUE[name] ** 0.5), rng, 0.1)),
-        crps=Score.of({key: 0.56 * (mse_true[key] + noise[key] ** 2) ** 0.5 for key in KEYS}),
+        coverage=ScoreByOutput.of(jittered(dict.fromkeys(KEYS, 0.955), rng, 0.005)),
+        interval_width=ScoreByOutput.of(jittered(dict.fromkeys(KEYS, WIDTH[name]), rng, 0.1)),
+        aleatoric=ScoreByOutput.of(jittered({key: noise[key] + 1e-3 for key in KEYS}, rng, 0.05)),
+        epistemic=ScoreByOutput.of(jittered(dict.fromkeys(KEYS, 0.3 * MSE_TRUE[name] ** 0.5), rng, 0.1)),
+        crps=ScoreByOutput.of({key: 0.56 * (mse_true[key] + noise[key] ** 2) ** 0.5 for key in KEYS}),
         joint_nll=NLL[name] + 0.05 * rng.normal(),
         energy_score=0.11 * WIDTH[name] / 0.3,
         violation_of_means=violations(*MEANS[name], rng),
@@ -84,7 +84,7 @@ def model(name: str, rng: np.random.Generator) -> ModelResults:
         sensor_std={key: SENSOR[name] * value for key, value in observed.items()},
         calibration=calibration(rng),
         ledger={key: ledger(name, noise[key] ** 2) for key in KEYS},
-        history=History(epochs=500, best_epoch=482, seconds=95.0 + rng.normal(), stopped="all epochs run"),
+        history=TrainingRecord(epochs=500, best_epoch=482, seconds=95.0 + rng.normal(), stopped="all epochs run"),
     )
 
 
@@ -101,10 +101,10 @@ def violations(voltage: float, heat: float, rng: np.random.Generator) -> Violati
     return Violations(**parts)
 
 
-def calibration(rng: np.random.Generator) -> Calibration:
+def calibration(rng: np.random.Generator) -> CoverageRecord:
     shares = {key: tuple(rng.binomial(TEST_ROWS, level) / TEST_ROWS for level in LEVELS) for key in KEYS}
     counts = {key: tuple(rng.multinomial(TEST_ROWS, np.full(20, 0.05)).tolist()) for key in KEYS}
-    return Calibration(levels=LEVELS, coverage=shares, pit_counts=counts)
+    return CoverageRecord(levels=LEVELS, coverage=shares, pit_counts=counts)
 
 
 def ledger(name: str, noise_var: float) -> LedgerTerms:

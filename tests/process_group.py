@@ -74,8 +74,8 @@ def together(task, *arguments, size=2, store=None, start=0):
     ]
     for process in started:
         process.start()
-    for _, told in ends:
-        told.close()
+    for _, text in ends:
+        text.close()
     results = [_received(end) for end, _ in ends]
     for process in started:
         process.join(PATIENCE)

@@ -22,9 +22,9 @@ def conditioned(mean, cov, y, w):
     seen = ~np.isnan(y) & np.isfinite(w)
     S = cov[np.ix_(seen, seen)] + np.diag(w[seen])
     gain = cov[:, seen] @ np.linalg.inv(S)
-    told = y[seen] - mean[seen]
-    log_evidence = scipy.stats.multivariate_normal.logpdf(told, np.zeros(len(told)), S) if seen.any() else 0.0
-    return mean + gain @ told, cov - gain @ S @ gain.T, log_evidence
+    residual = y[seen] - mean[seen]
+    log_evidence = scipy.stats.multivariate_normal.logpdf(residual, np.zeros(len(residual)), S) if seen.any() else 0.0
+    return mean + gain @ residual, cov - gain @ S @ gain.T, log_evidence
 
 
 def matched(line):

@@ -82,6 +82,63 @@ def test_every_door_says_what_the_room_holds(door):
     assert len(importlib.import_module(door).__doc__) > 30
 
 
+BELOW_ALL = {"errors", "compiled"}  # every room may call these
+
+
+def units() -> dict[str, list[Path]]:
+    """Return the files of each room, such as `data` and `app/tables`, whose first one has the room's docstring."""
+    folders = [*PACKAGE.glob("*/"), *PACKAGE.glob("app/*/"), *PACKAGE.glob("rivals/*/")]
+    doors = {folder.relative_to(PACKAGE).as_posix(): folder / "__init__.py" for folder in folders}
+    doors = {name: door for name, door in doors.items() if door.exists() and name not in ("app", "rivals")}
+    files = {path.stem: [path] for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
+    return files | {name: [door, *sorted(door.parent.rglob("*.py"))] for name, door in doors.items()}
+
+
+def unit_of(module: str) -> str:
+    """Return the room of a module, given by its name below the package."""
+    first, *rest = module.split(".")
+    inner = f"{first}/{rest[0]}" if first in ("app", "rivals") and rest else first
+    return inner if (PACKAGE / inner).is_dir() or (PACKAGE / f"{inner}.py").exists() else first
+
+
+def imported_units(path: Path) -> set[str]:
+    """Return the rooms that a file imports from, also those that it imports inside functions or from this folder."""
+    package = ["equipoise", *path.relative_to(PACKAGE).parts[:-1]]
+    names = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            names += [".".join([*base, *([node.module] if node.module else []), alias.name]) for alias in node.names]
+    return {unit_of(name.removeprefix("equipoise.")) for name in names if name.startswith("equipoise.")}
+
+
+def declared_units(docstring: str) -> set[str]:
+    """Return the rooms that the paragraph `Calls:` of a docstring names."""
+    _, _, calls = docstring.partition("\nCalls: ")
+    return set(re.findall(r"`([\w/]+)`", calls.partition("\n\n")[0]))
+
+
+@pytest.mark.parametrize("name", units())
+def test_every_room_says_what_goes_in_and_out_and_which_rooms_it_calls(name):
+    door, *files = units()[name]
+    docstring = ast.get_docstring(ast.parse(door.read_text("utf-8"))) or ""
+    assert re.search(r"(?m)^In(: | and out: )", docstring)
+    assert re.search(r"\bOut: |^In and out: ", docstring, re.MULTILINE)
+    called = set().union(*map(imported_units, files or [door])) - BELOW_ALL - {name}
+    assert declared_units(docstring) == {unit for unit in called if unit in {*units(), "app/bug_report", "rivals"}}
+
+
+def test_the_rooms_that_a_docstring_names_are_read_from_its_last_paragraph():
+    assert declared_units("A `room`.\n\nIn: x. Out: `y`.\n\nCalls: `data`, `app/tables`\n(`save` alone).\n") == {
+        "data",
+        "app/tables",
+        "save",
+    }
+    assert declared_units("A `room`.\n\nCalls: no other room.") == set()
+
+
 # --- Equation labels --------------------------------------------------------------------------------------------------
 
 LABEL = r"[A-Z]{1,2}[0-9]{1,2}"
@@ -118,6 +175,13 @@ def labels_in_code(source: str) -> set[str]:
     return labels.union(*(labels_of(match[1]) for match in map(IN_COMMENT.match, comments) if match))
 
 
+def labels_at_lines(source: str) -> set[str]:
+    """The labels of comments, each of which stands at the line that implements its equation."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    return set().union(*(labels_of(match[1]) for match in map(IN_COMMENT.match, comments) if match))
+
+
 def labels_defined(markdown: str) -> list[str]:
     return [bold or tag for bold, tag in DEFINITION.findall(markdown)]
 
@@ -142,6 +206,21 @@ def test_code_documents_and_tests_share_the_equation_labels():
     for test in sorted((ROOT / "tests").rglob("*.py")):
         elsewhere[test.relative_to(ROOT).as_posix()] = labels_in_code(test.read_text("utf-8"))
     assert label_faults(defined, in_source, elsewhere) == []
+
+
+LABELLED_ROOMS = ("gaussian",)
+
+
+@pytest.mark.parametrize("room", LABELLED_ROOMS)
+def test_every_equation_of_a_docstring_has_a_line_that_implements_it(room):
+    sources = {path: text for path, text in package_sources().items() if path.startswith(f"{room}/")}
+    in_docstrings = set().union(*map(labels_in_code, sources.values()))
+    at_lines = set().union(*map(labels_at_lines, package_sources().values()))
+    assert sorted(in_docstrings - at_lines) == []
+
+
+def test_labels_at_lines_are_read_from_comments_alone():
+    assert labels_at_lines('def f():\n    """All of it (L2)."""\n    return 1  # C1, C3') == {"C1", "C3"}
 
 
 @pytest.mark.parametrize(

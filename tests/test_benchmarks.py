@@ -181,8 +181,8 @@ def test_the_page_shows_what_the_file_holds():
     text = performance.page(found)
     row = next(line for line in text.splitlines() if line.startswith("| `predict_vs_best_peer`"))
     assert [cell.strip() for cell in row.split("|")[3:-1]] == ["1.50", "≤ 0.8", "missed", "3.00", "2.00", "0.250"]
-    for said in ("- `predict_vs_best_peer`: a note.", "numpyro 0.22.0", "- tyxe: it does not load", "1,122", "8.50"):
-        assert said in text
+    for message in ("- `predict_vs_best_peer`: a note.", "numpyro 0.22.0", "- tyxe: it does not load", "1,122", "8.50"):
+        assert message in text
     assert "2 x86_64 cores of 2.8 GHz" in text
     assert "Others were at work" not in text
     busy = found | {"machine": found["machine"] | {"load": 3.5}}
@@ -247,8 +247,8 @@ def test_the_judge_of_quality_is_the_density_of_a_mixture_of_dense_normals(study
     tol_var, sensor_var = (torch.rand(2, n, generator=generator, dtype=torch.float64) + 0.1 for n in (2, 8))
     densities = []
     for draw in range(2):
-        said = model.network.at(weights[draw : draw + 1], rows.x)
-        mean, var = said.mean[0].double(), said.var[0].double()
+        output = model.network.at(weights[draw : draw + 1], rows.x)
+        mean, var = output.mean[0].double(), output.var[0].double()
         mean, cov = textbook.conditioned(mean, var, model.conditioning.B, rows.target, tol_var[draw].expand(32, 2))
         densities.append(MultivariateNormal(mean, cov + torch.diag(sensor_var[draw])).log_prob(rows.y))
     expected = -torch.stack(densities).exp().mean(0).log().mean()
@@ -256,6 +256,7 @@ def test_the_judge_of_quality_is_the_density_of_a_mixture_of_dense_normals(study
     assert found == pytest.approx(float(expected), rel=1e-9)
 
 
+@pytest.mark.global_random_numbers  # those libraries know no other
 def test_what_users_of_other_torch_libraries_would_write_agrees_with_the_textbook(study):
     model, rows = study
     task = bayes.Task.of(model, rows, "marginal", 32, 32)

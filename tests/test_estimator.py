@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import sklearn.exceptions
 import torch
 from sklearn.base import clone
 from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import equipoise as eq
+from equipoise.errors import InputError, InputTypeError
 
 pytestmark = pytest.mark.usefixtures("long_training")
 SMALL = {"hidden": (8,), "max_epochs": 12, "n_draws": 32, "random_state": 0}
@@ -41,6 +43,7 @@ QUICK = eq.ConstrainedBNNRegressor(
 )
 
 
+@pytest.mark.global_random_numbers  # scikit-learn's checks shuffle rows by numpy's
 @parametrize_with_checks([QUICK])
 def test_scikit_learns_estimator_contract(estimator, check):
     check(estimator)
@@ -286,6 +289,8 @@ BAD_PARAMETERS = [
     ({"tolerance": {"sums": 0}}, ValueError, "tolerance names the balances it applies to, but got 'sums'.*'sum'"),
     ({"tolerance": -1.0}, ValueError, "tolerance of balance 'sum' must be None, 0, a positive"),
     ({"tolerance": 0, "sensor_std": None}, ValueError, r"'sum' is exact .* the data miss it by up to .* kg"),
+    ({"device": "abacus"}, InputError, "device must be one that torch can use here, but got 'abacus'"),
+    ({"training": 3}, InputTypeError, "training must be a TrainingPlan or None, but got int"),
     ({"hidden": 8}, ValueError, "hidden must hold positive whole numbers, but got 8"),
     ({"validation_fraction": None}, ValueError, r"validation_fraction must be in \[0, 1\), but got None"),
     ({"hidden": (0,)}, ValueError, r"hidden must hold positive whole numbers, but got \(0,\)"),
@@ -315,11 +320,61 @@ def test_bad_data_are_named(frame):
         model.fit(frame.drop(columns="z"), frame)
     with pytest.raises(ValueError, match=r"got none called 'total \[kg\]' \(did you mean 'totals \[kg\]'\?\)"):
         model.fit(frame, frame.rename(columns={"total [kg]": "totals [kg]"}))
-    with pytest.raises(ValueError, match="Input X contains NaN"):
+    with pytest.raises(ValueError, match=r"X must hold finite numbers only, but got NaN in column '[xz]', row"):
         model.fit(np.where(X > 1.9, np.nan, X), Y)
     Y[:, 1] = np.nan
     with pytest.raises(ValueError, match=r"at least that are trained on, but got 0 for 'b \[kg\]'"):
         model.fit(X, Y)
+
+
+UNUSABLE = {
+    "NaN in X": lambda X, Y: (np.where(X > 1.9, np.nan, X), Y),
+    "infinity in X": lambda X, Y: (np.where(X > 1.9, np.inf, X), Y),
+    "infinity in Y": lambda X, Y: (X, np.where(Y > 1.9, -np.inf, Y)),
+    "a vector for X": lambda X, Y: (X[:, 0], Y),
+    "three axes": lambda X, Y: (X[:, :, None], Y),
+    "unequal lengths": lambda X, Y: (X[:-1], Y),
+    "two rows": lambda X, Y: (X[:2], Y[:2]),
+    "one input": lambda X, Y: (X[:, :1], Y),
+    "complex numbers": lambda X, Y: (X + 0j, Y),
+    "text": lambda X, Y: (X.astype(str), np.full(Y.shape, "a")),
+    "no table": lambda X, Y: (3.0, Y),
+}
+
+
+@pytest.mark.parametrize("change", UNUSABLE.values(), ids=UNUSABLE)
+def test_every_table_that_cannot_be_used_is_refused_by_an_error_of_the_library(change):
+    X, _, Y = table(40)
+    model = eq.ConstrainedBNNRegressor(SUM, **SMALL)
+    with pytest.raises(InputError):
+        model.fit(*change(X, Y))
+
+
+@pytest.mark.parametrize("parameters", [{"random_state": "seven"}, {"random_state": -1}])
+def test_a_seed_that_cannot_be_used_is_refused_by_an_error_of_the_library(parameters):
+    X, _, Y = table(40)
+    with pytest.raises(InputError, match="eed"):
+        eq.ConstrainedBNNRegressor(SUM, **SMALL | parameters).fit(X, Y)
+
+
+def test_every_table_that_does_not_fit_the_model_is_refused_by_an_error_of_the_library():
+    X, _, Y = table(40)
+    fitted = eq.ConstrainedBNNRegressor(SUM, **SMALL | {"max_epochs": 1}).fit(X, Y)
+    for inputs in (X[:, :1], X[0], np.where(X > 1.9, np.nan, X), "text"):
+        with pytest.raises(eq.EquipoiseError):
+            fitted.predict(inputs)
+    for arguments in ((X, Y[:-1]), (X, Y[:, :2]), (X, Y, np.ones(3)), (X, np.full(Y.shape, np.inf))):
+        with pytest.raises(eq.EquipoiseError):
+            fitted.score(*arguments)
+
+
+def test_an_unfitted_model_is_refused_by_an_error_of_the_library_and_of_scikit_learn():
+    X, _, _ = table(40)
+    model = eq.ConstrainedBNNRegressor(SUM, **SMALL)
+    for ask in (model.predict, model.predict_distribution, model.extrapolates):
+        with pytest.raises(eq.EquipoiseError, match="not fitted yet") as caught:
+            ask(X)
+        assert isinstance(caught.value, sklearn.exceptions.NotFittedError)
 
 
 def test_a_value_that_is_no_number_is_named_with_its_column_and_row(frame):

@@ -53,8 +53,8 @@ def balanced() -> eq.ConstrainedBNNRegressor:
     """Two balances that share outputs: one is exact, the other learned; both have an offset."""
     X, Y = table()
     frames = pd.DataFrame(X, columns=list(BALANCES.columns)), pd.DataFrame(Y, columns=list(BALANCES.outputs))
-    said = {"tolerance": {"sum": 0}, "offset": True, "activation": "tanh"}
-    return eq.ConstrainedBNNRegressor(BALANCES, **said, **SMALL).fit(*frames)
+    options = {"tolerance": {"sum": 0}, "offset": True, "activation": "tanh"}
+    return eq.ConstrainedBNNRegressor(BALANCES, **options, **SMALL).fit(*frames)
 
 
 @pytest.fixture(scope="module")

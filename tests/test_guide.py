@@ -192,8 +192,8 @@ def every_command_ends_well_but_the_check_of_the_wrong_sign(reader):
 @claim
 def the_line_that_check_prints_is_the_one_that_repairs_the_job(reader):
     whole, line = (step.text for step in steps(GUIDE) if step.kind == "toml")
-    (said,) = (text for text in reader.printed if "does not hold" in text and line.strip() in text)
-    assert "flip the sign of `heater`" in said
+    (message,) = (text for text in reader.printed if "does not hold" in text and line.strip() in text)
+    assert "flip the sign of `heater`" in message
     assert "- heater" in whole
     constraint = eq.Job.load(reader.folder / JOB).constraint()
     assert constraint is not None

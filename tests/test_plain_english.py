@@ -93,6 +93,21 @@ def vague_names(source: str) -> list[str]:
     return sorted(name for name in names if name.strip("_") in VAGUE)
 
 
+def vague_in_tests(source: str) -> list[str]:
+    """Variables of tests and benchmarks that are called by what somebody said or told, instead of by what it is."""
+    names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
+    return sorted({name.id for name in names if isinstance(name.ctx, ast.Store)} & {"said", "told"})
+
+
+def test_variables_of_tests_and_benchmarks_are_nouns():
+    paths = [path for folder in ("tests", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert {path.name: names for path in paths if (names := vague_in_tests(path.read_text("utf-8")))} == {}
+
+
+def test_a_variable_of_a_test_that_is_no_noun_is_reported():
+    assert vague_in_tests("said = 1\nfor told in (): ...\nprinted = said") == ["said", "told"]
+
+
 CHECKS = {"no docstring": without_docstring, "no verb first": without_verb, "vague name": vague_names}
 
 
@@ -218,6 +233,36 @@ def undescribed(texts: Sources) -> list[str]:
     folders = {PurePosixPath(path).parent for path in texts if "/__init__." in path}
     offered = {each.path + each.node.name: each for folder in folders for each in definitions(folder, None, texts)}
     return sorted(f"{each.path}: no arguments: {name}" for each in offered.values() for name in without_arguments(each))
+
+
+def describes_in_annotations(function: ast.FunctionDef) -> bool:
+    """Whether all arguments are options of a command, whose help describes them where they are declared."""
+    return function.name == "run" and all(argument.annotation for argument in function.args.args)
+
+
+def public_without_arguments(source: str) -> list[str]:
+    """Names of all public functions and methods that take several arguments and do not describe them."""
+    public = [each for each in functions(ast.parse(source)) if not each.name.startswith("_") and not is_property(each)]
+    return [
+        each.name
+        for each in public
+        if len(parameters(each)) > 1
+        and not DESCRIBED.search(ast.get_docstring(each) or "")
+        and not describes_in_annotations(each)
+    ]
+
+
+def test_every_public_function_of_several_arguments_describes_them():
+    lacking = {path: names for path, text in sources().items() if (names := public_without_arguments(text))}
+    assert lacking == {}
+
+
+def test_a_public_function_that_does_not_describe_its_arguments_is_reported():
+    source = (
+        'def add(x, y):\n    """Add."""\ndef _add(x, y): ...\ndef negate(x): ...\nclass C:\n    def f(self, x, y): ...'
+    )
+    assert public_without_arguments(source) == ["add", "f"]
+    assert public_without_arguments('def add(x, y):\n    """Add.\n\n    Args:\n        x, y: Numbers.\n    """') == []
 
 
 def test_what_a_door_offers_describes_its_arguments():

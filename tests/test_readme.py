@@ -42,9 +42,9 @@ def test_the_example_runs_and_its_draws_obey_the_balance(long_training, capsys):
     assert shown is not None
     assert_same_words(shown[1], printed)
     independent = np.sqrt((p.std.to_numpy() ** 2).sum(1).mean() + ((p.mean @ [1, -1, -1]) ** 2).mean())
-    said = re.search(r"The draws miss it by ([\d.]+) .*?would\s+miss it by ([\d.]+)\.", README, re.DOTALL)
-    assert said is not None
-    assert [float(number) for number in said.groups()] == pytest.approx(
+    match = re.search(r"The draws miss it by ([\d.]+) .*?would\s+miss it by ([\d.]+)\.", README, re.DOTALL)
+    assert match is not None
+    assert [float(number) for number in match.groups()] == pytest.approx(
         [np.sqrt((missed**2).mean()), independent], rel=0.05
     )
 

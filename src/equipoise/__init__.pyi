@@ -1,5 +1,6 @@
 from . import testing as testing
 from .app import report as report, tables as tables, tuning as tuning
+from .app.bug_report import exit_code_of as exit_code_of
 from .app.job import Job as Job, JobError as JobError, Plant as Plant
 from .app.tables import TableError as TableError
 from .artifact import ArtifactError as ArtifactError, load as load
@@ -8,6 +9,7 @@ from .balances import (
     EquationError as EquationError,
     LinearConstraint as LinearConstraint,
 )
+from .data import write_atomically as write_atomically
 from .diagnosis import diagnose as diagnose, propose as propose
 from .errors import EquipoiseError as EquipoiseError
 from .estimator import ConstrainedBNNRegressor as ConstrainedBNNRegressor
@@ -32,6 +34,7 @@ from .rivals import (
     CaseError as CaseError,
     MethodError as MethodError,
     MethodRegressor as MethodRegressor,
+    battery as battery,
     compare as compare,
 )
 from .training import (

@@ -2,6 +2,10 @@
 
 Every loop in `fast` is the twin of a definition elsewhere, so that the library computes the same without that room, to
 rounding and more slowly.
+
+In: nothing. Out: True or False.
+
+Calls: no other room.
 """
 
 import os

@@ -1,4 +1,10 @@
-"""ConstrainedBNNRegressor, the scikit-learn estimator: arrays or data frames in the user's units in, the same out."""
+"""ConstrainedBNNRegressor, the scikit-learn estimator.
+
+In: parameters, balances, and arrays or data frames in the user's units. Out: predictions, draws, intervals and
+reconciled values in the user's units and kind of table, and what the fit learned about balances and sensors.
+
+Calls: `artifact` (to save), `reconciliation`, `prediction`, `training`, `network`, `data`, `balances`.
+"""
 
 import os
 from collections.abc import Callable
@@ -10,18 +16,19 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import (
     MOST_STREAMED,
     AnyRows,
     InputRangeError,
+    NotFittedError,
     Rows,
     Standardizer,
     Table,
     TrainingData,
     check_inputs,
+    check_lengths,
     check_measured,
     check_outputs,
     check_range,
@@ -31,6 +38,7 @@ from equipoise.data import (
     obeyed_to_rounding,
     output_names,
     random_split,
+    require_fit,
     resolve_sensor_std,
     split_at,
     tolerance_by_balance,
@@ -41,8 +49,10 @@ from equipoise.errors import (
     check_choice,
     check_count,
     check_counts,
+    check_device,
     check_fraction,
     check_positive,
+    own_errors,
 )
 from equipoise.network import (
     ACTIVATIONS,
@@ -59,7 +69,7 @@ from equipoise.prediction import Predictive, trust
 from equipoise.reconciliation import ModelReconciliation, reconcile_with_model
 from equipoise.training import History, TrainingPlan, train
 
-__all__ = ["ConstrainedBNNRegressor", "InputRangeError"]
+__all__ = ["ConstrainedBNNRegressor", "InputRangeError", "NotFittedError"]
 
 Array = NDArray[np.float64]
 
@@ -185,7 +195,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         self._check_parameters()
         X, Y, precision = self._validated(X, y)
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with own_errors():
+            self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         if held_out is None:
             most = MOST_STREAMED if self._streams(X, Y) else None
             train_rows, held_out = random_split(Y, self.validation_fraction, self.seed_, most)
@@ -260,7 +271,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             its `measured()` adds the noise of the sensors.
         Raises: NotFittedError; InputError or InputRangeError, if X cannot be used.
         """
-        check_is_fitted(self)
+        require_fit(self)
         wrap = frames.frame_builder(X, self.output_names_, self._output_labels)
         X = self._inputs(X, reset=False)
         check_range(X, self.standardizer_, self._input_names)
@@ -285,7 +296,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Returns: Mask, shape `(n,)`.
         Raises: NotFittedError; InputError or InputRangeError, if X cannot be used.
         """
-        check_is_fitted(self)
+        require_fit(self)
         return np.any(self.standardizer_.beyond(self._inputs(X, reset=False)), axis=1)
 
     def reconcile(
@@ -343,15 +354,21 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         mean = np.asarray(self.predict(X), dtype=float).reshape(-1, len(self.output_names_))
         named = self.output_names_ if self._seen_names else ()
-        Y = np.asarray(frames.select(y, named, "y"), dtype=float).reshape(len(mean), -1)
-        weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        with own_errors():
+            Y = np.asarray(frames.select(y, named, "y"), dtype=float)
+            weight = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        check_lengths(mean, Y, weight)
+        Y = Y.reshape(len(mean), -1)
+        if Y.shape[1] != mean.shape[1]:
+            raise InputError(f"y must have {mean.shape[1]} columns, one per output, but got {Y.shape[1]}.")
         from sklearn.metrics import r2_score  # half a second that no prediction needs
 
         scores = []
         for j in range(Y.shape[1]):
             rows = ~np.isnan(Y[:, j])
             if rows.sum() >= 2:
-                scores.append(r2_score(Y[rows, j], mean[rows, j], sample_weight=weight[rows]))
+                with own_errors():
+                    scores.append(r2_score(Y[rows, j], mean[rows, j], sample_weight=weight[rows]))
         if not scores:
             raise InputError("score needs an output that is measured in 2 rows at least, but got none.")
         return float(np.mean(scores))
@@ -385,7 +402,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._output_labels = y.columns if frames.is_frame(y) and hasattr(y, "index") else None
         X = self._inputs(X, reset=True)
         Y, precision = check_outputs(y, self._named_outputs())
-        check_consistent_length(X, Y)
+        check_lengths(X, Y)
         self._single = Y.ndim == 1
         Y = Y.reshape(len(Y), -1)
         self.constraint_ = self._constraint(X, Y)
@@ -490,8 +507,14 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
                 "Build one with LinearConstraint.from_equations(...)."
             )
+        if not (self.training is None or isinstance(self.training, TrainingPlan)):
+            raise InputTypeError(
+                f"training must be a TrainingPlan or None, but got {type(self.training).__name__}. "
+                "Build one with TrainingPlan(...)."
+            )
         as_likelihood(self.likelihood)
         as_posterior(self.posterior)
+        check_device(self.device)
         check_choice("activation", self.activation, ACTIVATIONS)
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
             raise InputError(f"sensor_std as text must be 'learn', but got {self.sensor_std!r}.")

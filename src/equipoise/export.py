@@ -10,6 +10,10 @@ The program includes the balances and runs wherever torch is installed, without 
 file `equipoise.json`; n may be any number, but memory grows with n × draws, so pass large tables in pieces.
 `mean` and `std` are `(n, n_y)`, of the true values, in the user's units. Unlike a model file, a `.pt2` is a program:
 open only those that you trust.
+
+In: a fitted `ConstrainedBNNRegressor` and the path of a file. Out: the file.
+
+Calls: `artifact`, `estimator`, `network`, `prediction`, `data`.
 """
 
 import copy

@@ -7,8 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from equipoise import EquipoiseError, FleetError
-from equipoise.rivals.cases.battery import Settings
+from equipoise import FleetError, battery, exit_code_of
 from studies.battery.models import MODELS
 from studies.battery.reproduce import reproduce
 from studies.battery.study import PARTS, study
@@ -41,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit status: 0, 2 with one sentence if it failed, or 130 after Ctrl-C."""
+    """Run a command; return 0, after an error the code of `equipoise.exit_code_of`, after Ctrl-C 130."""
     options = parser().parse_args(arguments)
     start = time.perf_counter()
     try:
@@ -55,26 +54,21 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped. Start again with the same options to go on.", file=sys.stderr)
         return 130
-    except FleetError as error:
-        print(f"error: {error} Start again with the same options to go on.", file=sys.stderr)
-        return 2
-    except (EquipoiseError, ValueError, OSError) as error:
-        if options.debug:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except Exception as error:
+        words = sys.argv[1:] if arguments is None else arguments
+        advice = "Start again with the same options to go on." if isinstance(error, FleetError) else ""
+        program = "python -m studies.battery"
+        return exit_code_of(error, words, program=program, debug=options.debug, advice=advice)
     return 0
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    settings = Settings.named(options.config)
+def _settings(options: argparse.Namespace) -> battery.Settings:
+    settings = battery.Settings.named(options.config)
     changes = {"parameter_set": options.parameter_set, "contact_resistance": options.contact_resistance}
     cell = {name: value for name, value in changes.items() if value is not None}
     if options.c_rates:
         cell["currents_are_c_rates"] = True
-    data = settings.data.model_dump()
-    data["cell"] |= cell
-    return Settings.model_validate(settings.model_dump() | {"data": data})
+    return settings.with_cell(**cell)
 
 
 def _positive(text: str) -> int:

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from equipoise.rivals.cases.battery import KEYS, Settings, load
+from equipoise import battery
 from studies.battery.evaluation import Progress, output_std
 from studies.battery.files import write_text
-from studies.battery.results import Score
+from studies.battery.results import ScoreByOutput
 from studies.battery.tasks import decisive_settings, digest
 
 START_SEED = 5  # with the seed of the run, as in the library
@@ -36,12 +36,12 @@ class DeterministicTask:
         cache: Folder in which simulations are kept.
     """
 
-    settings: Settings
+    settings: battery.Settings
     seed: int
     folder: Path
     cache: Path
 
-    def __call__(self, progress: Progress) -> Score:
+    def __call__(self, progress: Progress) -> ScoreByOutput:
         if (score := self.read()) is None:
             score = self._run(progress)
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +49,10 @@ class DeterministicTask:
         progress(1.0)
         return score
 
-    def read(self) -> Score | None:
+    def read(self) -> ScoreByOutput | None:
         """Read the kept score; return None if there is none that can be read."""
         try:
-            return Score.model_validate_json(self._path.read_text("utf-8"))
+            return ScoreByOutput.model_validate_json(self._path.read_text("utf-8"))
         except (OSError, ValueError):
             return None
 
@@ -60,8 +60,8 @@ class DeterministicTask:
     def _path(self) -> Path:
         return self.folder / f"deterministic-{digest(decisive_settings(self.settings), self.seed)[:10]}.json"
 
-    def _run(self, progress: Progress) -> Score:
-        data = load(self.settings.data_of(self.seed), self.cache)
+    def _run(self, progress: Progress) -> ScoreByOutput:
+        data = battery.load(self.settings.data_of(self.seed), self.cache)
         X, Y, truth = (table.to_numpy() for table in (data.X, data.Y, data.truth))
         x, y = (torch.as_tensor(_standardize(v, v[data.train]), dtype=torch.float32) for v in (X, Y))
         network = self._train(x[data.train], y[data.train], progress)
@@ -69,7 +69,7 @@ class DeterministicTask:
             mean = network(x[data.test]).double().numpy()
         fitted = Y[data.train]
         error = ((fitted.mean(0) + _std(fitted) * mean - truth[data.test]) ** 2).mean(0) / output_std(data) ** 2
-        return Score.of(dict(zip(KEYS, error.tolist(), strict=True)))
+        return ScoreByOutput.of(dict(zip(battery.KEYS, error.tolist(), strict=True)))
 
     def _train(self, x: Tensor, y: Tensor, progress: Progress) -> Perceptron:
         plan, seed = self.settings.plan(), _mixed(self.seed, START_SEED)

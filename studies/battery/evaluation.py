@@ -13,24 +13,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise import ConstrainedBNNRegressor, Ledger, Predictive, metrics
-from equipoise.rivals.cases.battery import INPUTS, KEYS, OUTPUTS, BatteryData, balances, pybamm_version
+from equipoise import ConstrainedBNNRegressor, Ledger, Predictive, battery, metrics
 from studies.battery.results import (
     HEATS,
     VOLTAGES,
-    Calibration,
-    History,
+    CoverageRecord,
     LedgerTerms,
     ModelResults,
     ModelsResults,
     ModelsTolerances,
     ObservationStd,
     Results,
-    RowCounts,
     Scales,
-    Score,
+    ScoreByOutput,
+    SplitSizes,
     Tolerance,
     Tolerances,
+    TrainingRecord,
     Variable,
     Versions,
     Violation,
@@ -80,7 +79,7 @@ class ModelEvaluation:
 
 def evaluate(
     estimator: ConstrainedBNNRegressor,
-    data: BatteryData,
+    data: battery.BatteryData,
     *,
     n_draws: int = 1000,
     violation_draws: int = 10_000,
@@ -103,7 +102,7 @@ def evaluate(
     of_means, of_draws = metrics.violations(
         p,
         violation_draws,
-        balances(),
+        battery.balances(),
         list(scale.model_dump().values()),
         lambda share: show(SHARE_OF_SCORES + (1 - SHARE_OF_SCORES) * share),
     )
@@ -119,7 +118,7 @@ def evaluate(
 
 def assemble(
     evaluations: Mapping[str, ModelEvaluation],
-    data: BatteryData,
+    data: battery.BatteryData,
     *,
     seed: int,
     config: dict[str, Any],
@@ -146,36 +145,36 @@ def assemble(
         output_std=_by_output(output_std(data)),
         scales=_scales(data),
         input_output_table=input_output_table(data),
-        rows=RowCounts(train=len(data.train), validation=len(data.validation), test=len(data.test)),
+        rows=SplitSizes(train=len(data.train), validation=len(data.validation), test=len(data.test)),
         config=config,
         seconds=seconds,
         versions=versions(),
     )
 
 
-def output_std(data: BatteryData) -> Array:
+def output_std(data: battery.BatteryData) -> Array:
     """Compute the standard deviations of the measured training outputs, which normalise the scores, shape `(n_y,)`."""
     return data.Y.iloc[data.train].to_numpy().std(0)
 
 
-def input_output_table(data: BatteryData) -> tuple[Variable, ...]:
+def input_output_table(data: battery.BatteryData) -> tuple[Variable, ...]:
     """List the variables with their ranges over all rows; ranges of outputs are without noise."""
     return (
-        *(_variable("input", name, data.X[name].to_numpy()) for name in INPUTS),
-        *(_variable("output", name, data.truth[name].to_numpy()) for name in OUTPUTS),
+        *(_variable("input", name, data.X[name].to_numpy()) for name in battery.INPUTS),
+        *(_variable("output", name, data.truth[name].to_numpy()) for name in battery.OUTPUTS),
     )
 
 
 def versions() -> Versions:
     """Return the versions of the packages that the numbers depend on."""
     installed = {name: metadata.version(name) for name in ("torch", "numpy", "equipoise")}
-    return Versions(python=platform.python_version(), pybamm=pybamm_version(), **installed)
+    return Versions(python=platform.python_version(), pybamm=battery.pybamm_version(), **installed)
 
 
 # --- Scores -----------------------------------------------------------------------------------------------------------
 
 
-def _predict(p: Predictive, Y: pd.DataFrame, data: BatteryData, progress: Progress) -> dict[str, Any]:
+def _predict(p: Predictive, Y: pd.DataFrame, data: battery.BatteryData, progress: Progress) -> dict[str, Any]:
     """Compute everything that takes time of the distribution of measured values, in the data's units."""
     computations = {
         "ledger": p.ledger,
@@ -193,7 +192,7 @@ def _predict(p: Predictive, Y: pd.DataFrame, data: BatteryData, progress: Progre
     return answers
 
 
-def _scores(answers: dict[str, Any], Y: pd.DataFrame, data: BatteryData) -> dict[str, Any]:
+def _scores(answers: dict[str, Any], Y: pd.DataFrame, data: battery.BatteryData) -> dict[str, Any]:
     """Compute the normalised scores from the results of `_predict`."""
     s, ledger, truth = output_std(data), answers["ledger"], data.truth.iloc[data.test]
     lower, upper = answers["interval"]
@@ -229,16 +228,16 @@ def _noise_var(ledger: Ledger) -> Array:
     return (ledger.aleatoric - ledger.reduction).clip(0) + ledger.sensor
 
 
-def _calibration(pit: Array) -> Calibration:
+def _calibration(pit: Array) -> CoverageRecord:
     shares = metrics.coverage_of_pit(pit, LEVELS)
     counts = [np.histogram(column, bins=PIT_BINS, range=(0, 1))[0] for column in pit.T]
-    return Calibration(levels=LEVELS, coverage=_by_output(shares.T), pit_counts=_by_output(counts))
+    return CoverageRecord(levels=LEVELS, coverage=_by_output(shares.T), pit_counts=_by_output(counts))
 
 
 def _ledger(ledger: Ledger, s: Array) -> dict[str, LedgerTerms]:
     """Average the terms of each output over rows, in units of its training variance."""
     frame = ledger.to_frame().div(s**2, axis=0)
-    frame.index = pd.Index(list(KEYS))
+    frame.index = pd.Index(list(battery.KEYS))
     lost = {name: f"lost without {name}" for name in ledger.balances}
     return {
         str(key): LedgerTerms(
@@ -249,9 +248,9 @@ def _ledger(ledger: Ledger, s: Array) -> dict[str, LedgerTerms]:
     }
 
 
-def _history(estimator: ConstrainedBNNRegressor) -> History:
+def _history(estimator: ConstrainedBNNRegressor) -> TrainingRecord:
     history = estimator.history_
-    return History(
+    return TrainingRecord(
         epochs=len(history.epochs),
         best_epoch=history.best_epoch,
         seconds=sum(history.column("seconds")),
@@ -262,8 +261,8 @@ def _history(estimator: ConstrainedBNNRegressor) -> History:
 # --- Balances ---------------------------------------------------------------------------------------------------------
 
 
-def _scales(data: BatteryData) -> Scales:
-    constraint = balances()
+def _scales(data: battery.BatteryData) -> Scales:
+    constraint = battery.balances()
     return Scales(**dict(zip(constraint.names, constraint.scale(output_std(data)).tolist(), strict=True)))
 
 
@@ -299,11 +298,11 @@ def _histograms(of_means: metrics.Magnitudes, of_draws: metrics.Magnitudes) -> d
 
 def _by_output(values: Any) -> Any:
     """Name the values of the outputs by their keys."""
-    return dict(zip(KEYS, np.asarray(values).tolist(), strict=True))
+    return dict(zip(battery.KEYS, np.asarray(values).tolist(), strict=True))
 
 
-def _score(values: Array) -> Score:
-    return Score.of(_by_output(values))
+def _score(values: Array) -> ScoreByOutput:
+    return ScoreByOutput.of(_by_output(values))
 
 
 def _mean_of(values: Array, keys: tuple[str, ...]) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from equipoise import ConstrainedBNNRegressor, TolerancePrior
-from equipoise.rivals.cases.battery import OURS, Settings, balances
+from equipoise import ConstrainedBNNRegressor, TolerancePrior, battery
 
+OURS = battery.OURS
 # In all models the prior of the weights is N(0, 1). The temperature of the posterior is 1, as in the paper, except in
 # "equipoise" and "exact"; in "exact" both balances are exact.
 MODELS: dict[str, dict[str, Any]] = {
@@ -16,7 +16,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "joint": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": None},
     "sensors": {"likelihood": "joint", "tolerance": TolerancePrior.paper(), "sensor_std": "learn"},
     "warm": {"likelihood": "joint", "tolerance": TolerancePrior(), "sensor_std": "learn"},
-    "equipoise": {"likelihood": "joint", "tolerance": TolerancePrior(), "sensor_std": "learn", "temperature": OURS},
+    "equipoise": {
+        "likelihood": "joint",
+        "tolerance": TolerancePrior(),
+        "sensor_std": "learn",
+        "temperature": OURS,
+    },
     "exact": {"likelihood": "joint", "tolerance": 0, "sensor_std": "learn", "temperature": OURS},
 }
 LABELS = {
@@ -31,7 +36,7 @@ LABELS = {
 }
 
 
-def estimator(settings: Settings, model: str, seed: int, **options: Any) -> ConstrainedBNNRegressor:
+def estimator(settings: battery.Settings, model: str, seed: int, **options: Any) -> ConstrainedBNNRegressor:
     """Return an unfitted estimator of one of `MODELS`.
 
     Args:
@@ -41,7 +46,7 @@ def estimator(settings: Settings, model: str, seed: int, **options: Any) -> Cons
         options: Further parameters of the estimator.
     """
     parameters = dict(MODELS[model])
-    constraint = balances() if parameters.pop("balances", True) else None
+    constraint = battery.balances() if parameters.pop("balances", True) else None
     if constraint is None:
         parameters["sensor_std"] = None
     plan = settings.plan(parameters.pop("temperature", 1.0))

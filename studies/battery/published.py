@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from operator import attrgetter
 
+import scipy.stats
+
 from equipoise import report
 from studies.battery.results import Results
 
@@ -57,7 +59,12 @@ class Printed:
         return report.number(float(printed), digits)
 
     def ours(self, run: Results, model: str) -> float:
-        """Return our number of a model."""
+        """Return our number of a model.
+
+        Args:
+            run: Results of a run.
+            model: Name of the model.
+        """
         return self.factor * attrgetter(self.path.format(model=model))(run)
 
 
@@ -173,6 +180,9 @@ PRINTED = {
 def kl_from(prior_mean: float, prior_std: float, mean: float, std: float) -> float:
     """Compute the KL divergence of a normal distribution from its normal prior, in nats (K2).
 
+    Args:
+        prior_mean, prior_std: Mean and standard deviation of the prior.
+        mean, std: Those of the other distribution.
     Example:
         >>> round(kl_from(-2.0, 1.0, -1.99, 1.0), 6)
         5e-05
@@ -184,10 +194,13 @@ def kl_from(prior_mean: float, prior_std: float, mean: float, std: float) -> flo
 def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
     """Compute mean and standard deviation of `exp(N(mu, std²))` (K4).
 
+    Args:
+        mu: Mean of the logarithm.
+        std: Its standard deviation.
     Example:
         >>> mean, std = log_normal_moments(0.0, 1.0)
         >>> round(mean, 4), round(std, 4)
         (1.6487, 2.1612)
     """
-    mean = math.exp(mu + 0.5 * std**2)
-    return mean, mean * math.sqrt(math.expm1(std**2))
+    distribution = scipy.stats.lognorm(std, scale=math.exp(mu))
+    return float(distribution.mean()), float(distribution.std())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from equipoise.rivals.cases.battery import Settings, load
+from equipoise import battery
 from studies.battery import results as results_file
 from studies.battery.deterministic import DeterministicTask
 from studies.battery.evaluation import assemble
@@ -18,7 +18,7 @@ from studies.battery.tasks import FitTask, finish
 
 
 def reproduce(
-    settings: Settings,
+    settings: battery.Settings,
     folder: Path,
     seeds: Sequence[int] = (1,),
     *,
@@ -38,7 +38,7 @@ def reproduce(
     Returns: The results of each seed.
     """
     start, cache = time.perf_counter(), folder / "cache"
-    load(settings.data_of(seeds[0]), cache, progress=verbose)  # once, before several processes need it
+    battery.load(settings.data_of(seeds[0]), cache, progress=verbose)  # once, before several processes need it
     simulated = time.perf_counter()
     fits = {
         (model, seed): FitTask(settings, model, seed, folder / "fits" / f"seed-{seed}", cache)
@@ -54,7 +54,7 @@ def reproduce(
         seconds = {model: fits[model, seed].seconds() for model in MODELS}  # also of fits that were kept
         run = assemble(
             {model: done[f"{model} {seed}"] for model in MODELS},
-            load(settings.data_of(seed), cache),
+            battery.load(settings.data_of(seed), cache),
             seed=seed,
             config=settings.model_dump(mode="json") | {"seeds": list(seeds)},
             seconds=now | seconds | {"total": sum(seconds.values())},

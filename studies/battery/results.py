@@ -52,7 +52,7 @@ class _Record(BaseModel):
 # --- One model --------------------------------------------------------------------------------------------------------
 
 
-class Score(_Record):
+class ScoreByOutput(_Record):
     """A number for each output, and their average."""
 
     overall: float = Field(description="Mean over the outputs.")
@@ -60,7 +60,7 @@ class Score(_Record):
     by_output: PerOutput[float] = Field(description="The score of each output.")
 
     @classmethod
-    def of(cls, by_output: Mapping[Any, float]) -> Score:
+    def of(cls, by_output: Mapping[Any, float]) -> ScoreByOutput:
         """Average the scores of the outputs."""
         values = list(by_output.values())
         return cls(overall=np.mean(values).item(), sd_over_outputs=np.std(values, ddof=1).item(), by_output=by_output)  # type: ignore[arg-type]
@@ -77,19 +77,23 @@ class Violation(_Record):
 class Violations(_Record):
     """Sizes of the balances' residuals, in their own units (V and W/m³) and relative to their scales `c_k`."""
 
-    overall: Violation = Field(description="Of the mean of both balances' |residuals| in the data's own units.")
-    voltage: Violation = Field(description="Of the voltage balance's |residual|, in V.")
-    heat: Violation = Field(description="Of the heat balance's |residual|, in W/m³.")
-    overall_relative: Violation = Field(description="Of the mean of both balances' |residual| / c_k.")
-    voltage_relative: Violation = Field(description="Of the voltage balance's |residual| / c_k.")
-    heat_relative: Violation = Field(description="Of the heat balance's |residual| / c_k.")
+    overall: Violation = Field(
+        description="Violation of both balances: the mean of their |residuals|, in the data's own units."
+    )
+    voltage: Violation = Field(description="Violation of the voltage balance: its |residual| in V.")
+    heat: Violation = Field(description="Violation of the heat balance: its |residual| in W/m³.")
+    overall_relative: Violation = Field(description="Violation of both balances: the mean of their |residual| / c_k.")
+    voltage_relative: Violation = Field(description="Violation of the voltage balance: its |residual| / c_k.")
+    heat_relative: Violation = Field(description="Violation of the heat balance: its |residual| / c_k.")
 
 
-class Calibration(_Record):
+class CoverageRecord(_Record):
     """Shares of the test rows with measured values inside intervals of given probabilities."""
 
     levels: tuple[float, ...] = Field(description="Nominal probabilities of central intervals.")
-    coverage: PerOutput[tuple[float, ...]] = Field(description="Share of rows inside them, one number for each level.")
+    coverage: PerOutput[tuple[float, ...]] = Field(
+        description="Share of rows inside these intervals, one number for each level."
+    )
     pit_counts: PerOutput[tuple[int, ...]] = Field(
         description="Rows in each of 20 equal bins of F(y), the predictive distribution function at the measured value."
     )
@@ -102,10 +106,12 @@ class LedgerTerms(_Record):
     """
 
     aleatoric: float = Field(description="The network's own noise before conditioning, E[v].")
-    reduction: float = Field(description="What the balances take away, E[diag(K S Kᵀ)]; to be subtracted.")
+    reduction: float = Field(description="Variance that the balances take away, E[diag(K S Kᵀ)]; it is subtracted.")
     epistemic: float = Field(description="Disagreement between weight draws before conditioning, Var[μ].")
-    shift: float = Field(description="Spread of what conditioning does to the mean, Var[Δ].")
-    interaction: float = Field(description="2 Cov[μ, Δ]; negative where conditioning undoes disagreement.")
+    shift: float = Field(description="Variance of the shift of the mean by conditioning, Var[Δ].")
+    interaction: float = Field(
+        description="Covariance term 2 Cov[μ, Δ]; negative where conditioning undoes disagreement."
+    )
     sensor: float = Field(description="Sensor noise, E[w].")
     total: float = Field(description="Variance of measured values, the sum of the terms.")
     before: float = Field(description="Variance of the same network before conditioning.")
@@ -113,38 +119,40 @@ class LedgerTerms(_Record):
     lost_without: dict[str, float] = Field(description="By balance, the reduction lost if it alone were left out.")
 
 
-class History(_Record):
+class TrainingRecord(_Record):
     """A summary of the training."""
 
     epochs: int = Field(description="Epochs that were run, both phases together.")
     best_epoch: int = Field(description="Epoch whose weights were kept, from 0; −1 if none was chosen.")
     seconds: float = Field(description="Time spent in epochs.")
-    stopped: str = Field(description="Why training ended.")
+    stopped: str = Field(description="Reason for which training ended.")
 
 
 class ModelResults(_Record):
     """All scores of one model on the test rows."""
 
-    mse_noisy: Score = Field(description="Squared error of predictive means against measured values, over s².")
-    mse_true: Score = Field(description="Squared error of predictive means against values without noise, over s².")
+    mse_noisy: ScoreByOutput = Field(description="Squared error of predictive means against measured values, over s².")
+    mse_true: ScoreByOutput = Field(description="Squared error of predictive means against noise-free values, over s².")
     mse_true_voltages: float = Field(description="Mean of `mse_true` over the five voltages.")
     mse_true_heats: float = Field(description="Mean of `mse_true` over the three heats.")
-    coverage: Score = Field(description="Share of measured values inside their central 95 % intervals.")
-    interval_width: Score = Field(description="Mean width of these intervals, over s.")
-    aleatoric: Score = Field(description="Mean over rows of √(E[v_C] + E[w]), over s.")
-    epistemic: Score = Field(description="Mean over rows of √Var[μ_C], over s.")
-    crps: Score = Field(description="Mean continuous ranked probability score of measured values, over s.")
+    coverage: ScoreByOutput = Field(description="Share of measured values inside their central 95 % intervals.")
+    interval_width: ScoreByOutput = Field(description="Mean width of these intervals, over s.")
+    aleatoric: ScoreByOutput = Field(description="Mean over rows of √(E[v_C] + E[w]), over s.")
+    epistemic: ScoreByOutput = Field(description="Mean over rows of √Var[μ_C], over s.")
+    crps: ScoreByOutput = Field(description="Mean continuous ranked probability score of measured values, over s.")
     joint_nll: float = Field(description="Mean −log p(y) of whole measured rows, in nats per row, in the data's units.")
     energy_score: float = Field(description="Mean energy score of whole measured rows, outputs divided by s.")
-    violation_of_means: Violations = Field(description="Of the conditioned mean of each posterior draw.")
-    violation_of_draws: Violations = Field(description="Of a draw of the true outputs from each posterior draw.")
+    violation_of_means: Violations = Field(description="Violations by the conditioned mean of each posterior draw.")
+    violation_of_draws: Violations = Field(
+        description="Violations by a draw of the true outputs from each posterior draw."
+    )
     observation_std: PerOutput[float] = Field(
         description="Learned noise √(mean over rows of E[v_C] + E[w]), without epistemic terms, in the output's unit."
     )
     sensor_std: PerOutput[float] = Field(description="Sensor noise alone, in the output's unit; 0 where not modelled.")
-    calibration: Calibration = Field(description="Coverage at several levels, and histograms of F(y).")
+    calibration: CoverageRecord = Field(description="Coverage at several levels, and histograms of F(y).")
     ledger: PerOutput[LedgerTerms] = Field(description="The exact account of the variance of measured values.")
-    history: History = Field(description="The course of training.")
+    history: TrainingRecord = Field(description="The course of training.")
 
 
 # --- Balances ---------------------------------------------------------------------------------------------------------
@@ -156,16 +164,16 @@ class Tolerance(_Record):
     mu_rho: float = Field(description="Mean of ρ under the posterior.")
     sigma_rho: float = Field(description="Standard deviation of ρ under the posterior.")
     mu_rho_relative: float = Field(description="Mean of log(r / c_k²).")
-    mean_r: float = Field(description="E[r], of the log-normal.")
-    std_r: float = Field(description="Std[r], of the log-normal.")
-    paper_mean_r: float = Field(description="exp(μ_ρ), which the paper prints as E[r].")
-    paper_std_r: float = Field(description="σ_ρ exp(μ_ρ), which the paper prints as Std[r].")
-    kl: float = Field(description="KL(q‖p) of ρ in nats.")
-    contraction: float = Field(description="1 − var_q / var_p of ρ.")
-    informed: bool = Field(description="Whether the data informed the posterior.")
-    verdict: str = Field(description="The same in words.")
-    unit: str = Field(description="Of the balance.")
-    tol_std: float = Field(description="√r at its median, in the balance's unit.")
+    mean_r: float = Field(description="Mean E[r] of the log-normal distribution.")
+    std_r: float = Field(description="Standard deviation Std[r] of the log-normal distribution.")
+    paper_mean_r: float = Field(description="The number exp(μ_ρ), which the paper prints as E[r].")
+    paper_std_r: float = Field(description="The number σ_ρ exp(μ_ρ), which the paper prints as Std[r].")
+    kl: float = Field(description="Divergence KL(q‖p) of ρ in nats.")
+    contraction: float = Field(description="Contraction 1 − var_q / var_p of ρ.")
+    informed: bool = Field(description="True if the data informed the posterior.")
+    verdict: str = Field(description="Verdict in words on what the data taught about ρ.")
+    unit: str = Field(description="Unit of the balance.")
+    tol_std: float = Field(description="Standard deviation √r at its median, in the balance's unit.")
     noise_std: float = Field(
         description="Standard deviation of the residual of measured values that the model expects."
     )
@@ -174,15 +182,15 @@ class Tolerance(_Record):
 class Tolerances(_Record):
     """The tolerance of each balance."""
 
-    voltage: Tolerance = Field(description="V = V_OCV − eta_p − eta_n − dV_IR.")
-    heat: Tolerance = Field(description="Q_tot = Q_rev + Q_irr.")
+    voltage: Tolerance = Field(description="Tolerance of the balance V = V_OCV − eta_p − eta_n − dV_IR.")
+    heat: Tolerance = Field(description="Tolerance of the balance Q_tot = Q_rev + Q_irr.")
 
 
 class Scales(_Record):
     """The scale `c_k = sqrt(Σ_j B_kj² s_j²)` of each balance, which makes residuals and tolerances relative."""
 
-    voltage: float = Field(description="In V.")
-    heat: float = Field(description="In W/m³.")
+    voltage: float = Field(description="Scale of the voltage balance in V.")
+    heat: float = Field(description="Scale of the heat balance in W/m³.")
 
 
 # --- The study --------------------------------------------------------------------------------------------------------
@@ -193,70 +201,70 @@ class ModelsResults(_Record):
 
     bnn: ModelResults = Field(description="The paper's Bayesian network without balances.")
     paper: ModelResults = Field(description="The paper's constrained network.")
-    equipoise: ModelResults = Field(description="Ours: joint likelihood, sensor noise, relative tolerances.")
+    equipoise: ModelResults = Field(description="Our model: joint likelihood, sensor noise, relative tolerances.")
 
 
 class ModelsTolerances(_Record):
     """The two models that have balances."""
 
-    paper: Tolerances = Field(description="Prior N(−2, 1) on log r in the balance's own unit.")
-    equipoise: Tolerances = Field(description="Prior on the relative tolerance.")
+    paper: Tolerances = Field(description="Tolerances under the prior N(−2, 1) on log r in the balance's own unit.")
+    equipoise: Tolerances = Field(description="Tolerances under a prior on the relative tolerance.")
 
 
 class ObservationStd(_Record):
     """Noise of the measurements, in each output's unit."""
 
-    true: PerOutput[float] = Field(description="That was added: root mean square over the test rows.")
-    learned: PerOutput[float] = Field(description="That our model found: its `observation_std`.")
+    true: PerOutput[float] = Field(description="Noise that was added: root mean square over the test rows.")
+    learned: PerOutput[float] = Field(description="Noise that our model learned: its `observation_std`.")
 
 
 class Variable(_Record):
     """One line of the table of inputs and outputs."""
 
-    role: Literal["input", "output"] = Field(description="What the networks use it as.")
-    symbol: str = Field(description="As in the keys of this file.")
-    description: str = Field(description="In words.")
-    unit: str = Field(description="Empty for pure numbers.")
+    role: Literal["input", "output"] = Field(description="Role of the variable in the networks.")
+    symbol: str = Field(description="Symbol, as in the keys of this file.")
+    description: str = Field(description="Name of the variable in words.")
+    unit: str = Field(description="Unit; empty for pure numbers.")
     min: float = Field(description="Least value in the data, without noise.")
     max: float = Field(description="Greatest value in the data, without noise.")
 
 
-class RowCounts(_Record):
+class SplitSizes(_Record):
     """Numbers of rows."""
 
-    train: int = Field(description="To fit weights.")
-    validation: int = Field(description="To stop and to tune.")
-    test: int = Field(description="For every score in this file.")
+    train: int = Field(description="Number of rows that weights are fitted to.")
+    validation: int = Field(description="Number of rows that decide on stopping and tuning.")
+    test: int = Field(description="Number of rows of every score in this file.")
 
 
 class Versions(_Record):
     """Versions of the packages that the run was made with."""
 
-    python: str = Field(description="Python.")
-    torch: str = Field(description="PyTorch.")
-    numpy: str = Field(description="NumPy.")
-    pybamm: str = Field(description="PyBaMM.")
-    equipoise: str = Field(description="This package.")
+    python: str = Field(description="Version of Python.")
+    torch: str = Field(description="Version of PyTorch.")
+    numpy: str = Field(description="Version of NumPy.")
+    pybamm: str = Field(description="Version of PyBaMM.")
+    equipoise: str = Field(description="Version of this package.")
 
 
 class Results(_Record):
     """The content of results.json: one run of the study with one seed."""
 
-    seed: int = Field(description="Of noise, split and training.")
+    seed: int = Field(description="Seed of noise, split and training.")
     models: ModelsResults = Field(description="All scores, by model.")
-    tolerances: ModelsTolerances = Field(description="What was learned of the balances, by model.")
+    tolerances: ModelsTolerances = Field(description="Learned tolerances of the balances, by model.")
     observation_std: ObservationStd = Field(description="True and learned noise by output.")
     sensor_std: PerOutput[float] = Field(description="Our model's sensor noise alone, in the output's unit.")
     output_std: PerOutput[float] = Field(description="Standard deviations s of the training outputs.")
     scales: Scales = Field(description="Scales c_k of the balances.")
     input_output_table: tuple[Variable, ...] = Field(description="The variables and their ranges.")
-    rows: RowCounts = Field(description="How many rows each part of the data has.")
+    rows: SplitSizes = Field(description="Number of rows in each part of the data.")
     config: dict[str, Any] = Field(description="All settings of the run.")
     seconds: dict[str, float] = Field(
         description="Time of each model's fit and evaluation, their sum 'total', and of 'this start', the last one."
     )
-    versions: Versions = Field(description="Of everything that numbers depend on.")
-    deterministic: Score | None = Field(
+    versions: Versions = Field(description="Versions of everything that numbers depend on.")
+    deterministic: ScoreByOutput | None = Field(
         default=None,
         description="Normalised MSE against the truth of the same network on squared error for as many epochs.",
     )
@@ -283,9 +291,9 @@ class Estimate(_Record):
 class SeedSummary(_Record):
     """Mean ± standard error over seeds of every number in the headline tables."""
 
-    seeds: tuple[int, ...] = Field(description="Of the runs.")
+    seeds: tuple[int, ...] = Field(description="Seeds of the runs.")
     numbers: dict[str, Estimate] = Field(
-        description="By path in results.json, such as 'models.bnn.mse_true.overall'; yes/no counts as 1/0."
+        description="Estimates by path in results.json, such as 'models.bnn.mse_true.overall'; yes/no counts as 1/0."
     )
 
     @classmethod
@@ -321,7 +329,12 @@ def _numbers(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, float]]
 
 
 def write(results: BaseModel, path: str | os.PathLike) -> None:
-    """Write results, or another record of this module, as JSON."""
+    """Write results, or another record of this module, as JSON.
+
+    Args:
+        results: The record.
+        path: The file; replaced if it exists.
+    """
     write_text(Path(path), results.model_dump_json(indent=2) + "\n")
 
 

@@ -41,13 +41,23 @@ def seeds_in_words(runs: Runs) -> str:
 
 
 def is_below(runs: Runs, number: Callable[[Results], float]) -> bool:
-    """Tell whether a difference between two models is significantly negative; with a single seed, whether negative."""
+    """Tell whether a difference between two models is significantly negative; with a single seed, whether negative.
+
+    Args:
+        runs: Results, one for each seed.
+        number: Computes the difference from the results of a run.
+    """
     difference = over_seeds(runs, number)
     return difference.mean + margin(runs, difference) < 0
 
 
 def margin(runs: Runs, estimate: Estimate) -> float:
-    """Compute half the width of the confidence interval of a mean, by Student's t; 0 with a single seed."""
+    """Compute half the width of the confidence interval of a mean, by Student's t; 0 with a single seed.
+
+    Args:
+        runs: Results, one for each seed.
+        estimate: Mean over the seeds and its standard error.
+    """
     if math.isnan(estimate.standard_error):
         return 0.0
     return float(scipy.stats.t.ppf(0.5 + 0.5 * CONFIDENCE, len(runs) - 1)) * estimate.standard_error

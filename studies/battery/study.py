@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from equipoise import report
-from equipoise.rivals.cases.battery import BatteryData, Settings, load
+from equipoise import battery, report
 from studies.battery import results as results_file
 from studies.battery.evaluation import ModelEvaluation
 from studies.battery.files import write_text
@@ -54,7 +53,7 @@ class Study(BaseModel):
 
 
 def tasks_of(
-    part: str, settings: Settings, folder: Path, cache: Path, seeds: Sequence[int]
+    part: str, settings: battery.Settings, folder: Path, cache: Path, seeds: Sequence[int]
 ) -> dict[tuple[str, str, int], FitTask]:
     """List the fits of one part of the study.
 
@@ -73,10 +72,10 @@ def tasks_of(
     elif part == "seeds":
         situations = {"all rows": Variant()}
     elif part == "rows":
-        n = len(load(settings.data_of(seeds[0]), cache).train)
+        n = len(battery.load(settings.data_of(seeds[0]), cache).train)
         situations = {f"{min(rows, n):,} rows": Variant(n_train=rows if rows < n else None) for rows in ROWS}
     else:
-        situations = _without_discharges(load(settings.data_of(seeds[0]), cache))
+        situations = _without_discharges(battery.load(settings.data_of(seeds[0]), cache))
     return {
         (situation, model, seed): FitTask(settings, model, seed, folder / "fits" / f"seed-{seed}", cache, variant)
         for situation, variant in situations.items()
@@ -85,7 +84,7 @@ def tasks_of(
     }
 
 
-def _without_discharges(data: BatteryData) -> dict[str, Variant]:
+def _without_discharges(data: battery.BatteryData) -> dict[str, Variant]:
     """Leave out one current or one temperature, in the middle of the grid or at its edge."""
     situations = {}
     for where, pick in (("middle", lambda values: values[(len(values) - 1) // 2]), ("edge", lambda values: values[-1])):
@@ -96,7 +95,7 @@ def _without_discharges(data: BatteryData) -> dict[str, Variant]:
 
 
 def study(
-    settings: Settings,
+    settings: battery.Settings,
     folder: Path,
     parts: Sequence[str] = PARTS[:3],
     seeds: Sequence[int] = (1,),
@@ -118,7 +117,7 @@ def study(
     Returns: All findings, with those of earlier runs with the same settings.
     """
     cache = folder / "cache"
-    load(settings.data_of(seeds[0]), cache, progress=verbose)
+    battery.load(settings.data_of(seeds[0]), cache, progress=verbose)
     few = {"n_draws": min(settings.n_draws, 200), "violation_draws": min(settings.violation_draws, 200)}
     settings = settings.model_copy(update=few)
     keys = {

@@ -25,7 +25,7 @@ from studies.battery.results import (
     ModelResults,
     OutputKey,
     Results,
-    Score,
+    ScoreByOutput,
     Tolerance,
 )
 from studies.battery.seeds import Runs, is_below, over_seeds, seeds_in_words, text
@@ -235,7 +235,12 @@ def symbol(key: str) -> str:
 
 
 def best(runs: Runs, number: ModelNumber) -> str | None:
-    """Find the model whose number is significantly the smallest; return None with one seed, or if there is none."""
+    """Find the model whose number is significantly the smallest; return None with one seed, or if there is none.
+
+    Args:
+        runs: Results, one for each seed.
+        number: Computes the number from the results of a model.
+    """
     if len(runs) < 2:
         return None
     for model in MODELS:
@@ -373,7 +378,7 @@ def _cell(runs: Sequence[Any], number: Callable[[Any], float]) -> str:
     return text(over_seeds(runs, number))
 
 
-def _mean_cell(scores: Sequence[Score], keys: Sequence[Any]) -> str:
+def _mean_cell(scores: Sequence[ScoreByOutput], keys: Sequence[Any]) -> str:
     return _cell(scores, lambda score: np.mean([score.by_output[key] for key in keys]).item())
 
 

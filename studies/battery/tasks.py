@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from equipoise import run_many
-from equipoise.rivals.cases.battery import BatteryData, Settings, load, pybamm_version
+from equipoise import battery, run_many
 from studies.battery.evaluation import ModelEvaluation, Progress, evaluate
 from studies.battery.files import write_arrays, write_text
 from studies.battery.models import MODELS, estimator
@@ -44,7 +43,7 @@ class Variant(BaseModel):
     current: float | None = None
     temperature: float | None = None
 
-    def apply(self, data: BatteryData) -> BatteryData:
+    def apply(self, data: battery.BatteryData) -> battery.BatteryData:
         """Select the rows."""
         if self.current is not None or self.temperature is not None:
             data = data.leave_out(self.current, self.temperature)
@@ -84,7 +83,7 @@ class FitTask:
         variant: Selection of rows.
     """
 
-    settings: Settings
+    settings: battery.Settings
     model: str
     seed: int
     folder: Path
@@ -115,9 +114,9 @@ class FitTask:
         except (OSError, ValueError):
             return math.nan
 
-    def data(self) -> BatteryData:
+    def data(self) -> battery.BatteryData:
         """Load the rows of this task."""
-        return self.variant.apply(load(self.settings.data_of(self.seed), self.cache))
+        return self.variant.apply(battery.load(self.settings.data_of(self.seed), self.cache))
 
     def _run(self, progress: Progress) -> tuple[ModelEvaluation, float]:
         start, data, settings = time.perf_counter(), self.data(), self.settings
@@ -179,10 +178,10 @@ class FitTask:
         return digest(self._fit_fingerprint, self.settings.n_draws, self.settings.violation_draws)
 
 
-def decisive_settings(settings: Settings) -> list:
+def decisive_settings(settings: battery.Settings) -> list:
     """List what a fit depends on besides model, seed and rows: settings with the plan's defaults, and versions."""
     values = settings.model_dump(mode="json", exclude={"n_draws", "violation_draws", "training"})
-    return [FORMAT, values, repr(settings.plan()), torch.__version__, pybamm_version()]
+    return [FORMAT, values, repr(settings.plan()), torch.__version__, battery.pybamm_version()]
 
 
 def digest(*parts: Any) -> str:

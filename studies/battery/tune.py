@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from equipoise import ConstrainedBNNRegressor, tuning
-from equipoise.rivals.cases.battery import BatteryData, CellConfig, CellError, DataConfig, load
+from equipoise import ConstrainedBNNRegressor, battery, exit_code_of, tuning
 from studies.battery.files import write_text
 
 FOLDER = Path("runs/battery/tune")
-FAILURES = (CellError, ImportError, OSError, tuning.TuningError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,14 @@ class TuneConfig:
         max_epochs: Number of epochs of every trial.
     """
 
-    data: DataConfig
+    data: battery.DataConfig
     space: tuning.Space
     first: Mapping[str, Any]
     max_epochs: int
 
 
 FULL = TuneConfig(
-    data=DataConfig(seed=1),
+    data=battery.DataConfig(seed=1),
     space={
         "hidden": tuning.Choice([(64, 64), (32, 32, 32), (48, 48, 48), (64, 64, 64)]),
         "mean_learning_rate": tuning.Uniform(5e-3, 3e-2, log=True),
@@ -59,7 +57,9 @@ FULL = TuneConfig(
     max_epochs=600,
 )
 SMALL = TuneConfig(
-    data=DataConfig(cell=CellConfig(currents=(1.0, 3.0), temperatures=(273, 313), soc_points=40), seed=1),
+    data=battery.DataConfig(
+        cell=battery.CellConfig(currents=(1.0, 3.0), temperatures=(273, 313), soc_points=40), seed=1
+    ),
     space={**FULL.space, "hidden": tuning.Choice([(8,), (16,)])},
     first={"hidden": (16,)},
     max_epochs=20,
@@ -87,7 +87,7 @@ def main(
     Returns: All trials and the best parameters.
     """
     folder = Path(folder)
-    data = load(config.data, cache=folder / "cache" if cache is None else Path(cache), progress=verbose)
+    data = battery.load(config.data, cache=folder / "cache" if cache is None else Path(cache), progress=verbose)
     X, Y, held_out = _rows(data)
     bnn = ConstrainedBNNRegressor(None, sensor_std=None, max_epochs=config.max_epochs, random_state=0)
     result = tuning.tune(
@@ -107,7 +107,7 @@ def main(
     return result
 
 
-def _rows(data: BatteryData) -> tuple[Any, Any, np.ndarray]:
+def _rows(data: battery.BatteryData) -> tuple[Any, Any, np.ndarray]:
     """Select rows for training, then those for validation, and return the positions of the latter too."""
     rows = np.concatenate([data.train, data.validation])
     return data.X.iloc[rows], data.Y.iloc[rows], np.arange(len(data.train), len(rows))
@@ -162,11 +162,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"Stopped. Finished trials are kept in '{options.folder}'; start again to continue.", file=sys.stderr)
         return 130
-    except FAILURES as error:
-        if options.debug:
-            raise
-        print(error, file=sys.stderr)
-        return 2
+    except Exception as error:
+        words = sys.argv[1:] if arguments is None else arguments
+        return exit_code_of(error, words, program="python -m studies.battery.tune", debug=options.debug)
     return 0
 
 

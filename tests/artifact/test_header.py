@@ -34,8 +34,8 @@ def complaint(path: Path) -> str:
 
 
 def test_numbers_that_json_lacks_come_back(tmp_path):
-    said = Description.model_validate(entry() | {"notes": {"a": math.nan, "b": -math.inf, "c": 0.1, "d": "nan"}})
-    text = said.to_json()
+    description = Description.model_validate(entry() | {"notes": {"a": math.nan, "b": -math.inf, "c": 0.1, "d": "nan"}})
+    text = description.to_json()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     notes = describe(written(tmp_path / "model.safetensors", text)).notes
     assert math.isnan(notes.pop("a"))

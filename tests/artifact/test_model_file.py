@@ -60,8 +60,8 @@ def everything():
     Y = pd.DataFrame(dict(zip(WITH_KNOWN.outputs, values, strict=True)))
     Y.iloc[::7, 1] = np.nan
     sensors = {"b [kg]": "learn", "a [kg]": 0.04, "twice": 0}
-    said = {"tolerance": {"double": eq.TolerancePrior.paper()}, "sensor_std": sensors, "offset": True}
-    return fit(X, Y, WITH_KNOWN, **said, activation="tanh", likelihood="joint", prior_std=0.5)
+    options = {"tolerance": {"double": eq.TolerancePrior.paper()}, "sensor_std": sensors, "offset": True}
+    return fit(X, Y, WITH_KNOWN, **options, activation="tanh", likelihood="joint", prior_std=0.5)
 
 
 def one_output():
@@ -145,9 +145,9 @@ def test_predictions_are_the_same_to_the_bit(pair):
         lambda m: measured(m, X).log_prob(Y),
         lambda m: m.score(X, Y),
     ):
-        expected, said = ask(model), ask(loaded)
-        assert type(said) is type(expected)
-        np.testing.assert_array_equal(plain(said), plain(expected))
+        expected, restored = ask(model), ask(loaded)
+        assert type(restored) is type(expected)
+        np.testing.assert_array_equal(plain(restored), plain(expected))
     pd.testing.assert_frame_equal(after.ledger().to_frame(), before.ledger().to_frame(), check_exact=True)
     if model.constraint is not None:
         np.testing.assert_array_equal(after.residual_of_means(3), before.residual_of_means(3))
@@ -211,8 +211,12 @@ def test_the_plan_that_was_followed_stays_that_of_the_fit_when_defaults_change(t
 
 def test_a_balance_without_unit_has_none_in_the_header(tmp_path):
     made(everything)[0].save(tmp_path / "m.safetensors")
-    said = artifact.describe(tmp_path / "m.safetensors")
-    assert [record["unit"] for record in said.tolerances] == [balance.unit for balance in said.balances] == ["kg", None]
+    description = artifact.describe(tmp_path / "m.safetensors")
+    assert (
+        [record["unit"] for record in description.tolerances]
+        == [balance.unit for balance in description.balances]
+        == ["kg", None]
+    )
 
 
 def test_matrices_that_are_laid_out_by_columns_can_be_saved(tmp_path):
@@ -254,9 +258,9 @@ def test_a_job_and_notes_are_kept(tmp_path):
     model, _, _ = made(one_output)
     notes = {"data": "cell.csv", "rows": np.int64(7), "crps": np.float32(0.5), "nan": math.nan}
     artifact.save(model, tmp_path / "m.safetensors", job='data = "cell.csv" # \\ü', notes=notes)
-    said = artifact.describe(tmp_path / "m.safetensors")
-    assert said.job == 'data = "cell.csv" # \\ü'
-    assert repr(said.notes) == "{'data': 'cell.csv', 'rows': 7, 'crps': 0.5, 'nan': nan}"
+    description = artifact.describe(tmp_path / "m.safetensors")
+    assert description.job == 'data = "cell.csv" # \\ü'
+    assert repr(description.notes) == "{'data': 'cell.csv', 'rows': 7, 'crps': 0.5, 'nan': nan}"
     artifact.load(tmp_path / "m.safetensors")
 
 

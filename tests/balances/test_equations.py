@@ -59,7 +59,7 @@ def test_numbers_parentheses_and_constants_may_stand_on_both_sides():
 )
 def test_arithmetic_is_read_as_people_write_it(text, coefficients, constant):
     equation = parse_equation(text, ["a", "b", "c"])
-    assert equation.coefficients == pytest.approx(coefficients, rel=1e-15)
+    assert equation.coefficients == pytest.approx(coefficients, rel=1e-13)
     assert equation.constant == constant
 
 

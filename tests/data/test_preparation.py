@@ -68,9 +68,9 @@ def test_a_balance_to_be_learned_that_is_obeyed_is_exact_and_others_are_as_said(
     assert tolerance_by_balance(None, names, obeyed) == {"one": 0.0, "two": 0.0, "three": None}
     assert tolerance_by_balance(prior, names, obeyed) == {"one": 0.0, "two": 0.0, "three": prior}
     assert tolerance_by_balance(0.3, names, obeyed) == dict.fromkeys(names, 0.3)
-    said = {"one": 0.3, "three": prior}
-    assert tolerance_by_balance(said, names, obeyed) == {"one": 0.3, "two": 0.0, "three": prior}
-    assert said == {"one": 0.3, "three": prior}
+    tolerance = {"one": 0.3, "three": prior}
+    assert tolerance_by_balance(tolerance, names, obeyed) == {"one": 0.3, "two": 0.0, "three": prior}
+    assert tolerance == {"one": 0.3, "three": prior}
 
 
 def sensors(said, likelihood="joint", constraint=BALANCES, obeyed=(True, False)):

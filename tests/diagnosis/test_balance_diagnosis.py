@@ -137,9 +137,9 @@ def test_a_small_offset_is_a_bias_and_a_large_one_breaks_the_balance():
     assert found.verdict == "biased"
     assert found.holds
     half_width = 1.96 * np.std(flows @ [1, -1, -1], ddof=1) / np.sqrt(len(flows))
-    said = re.match(r"its mean is off by 0\.3\S* ± (\S+)", found.reason)
-    assert said is not None
-    assert float(said[1]) == pytest.approx(half_width, rel=0.06)
+    match = re.match(r"its mean is off by 0\.3\S* ± (\S+)", found.reason)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(half_width, rel=0.06)
     flows[:, 0] += 5.0
     found = finding(MASS, flows)
     assert found.verdict == "does not hold"

@@ -67,5 +67,5 @@ def test_copies_are_columns_that_vary_and_that_pandas_calls_duplicates(columns):
     table = pd.DataFrame({f"c{i}": values + 0.0 for i, values in enumerate(columns)})
     varying = [name for name in table if table[name].nunique(dropna=False) > 1]
     copied = table[varying].T.duplicated() if varying else pd.Series(dtype=bool)
-    said = copy_warnings({str(name): values.to_numpy() for name, values in table.items()})
-    assert [text.split("'")[1] for text in said] == copied[copied].index.tolist()
+    warnings = copy_warnings({str(name): values.to_numpy() for name, values in table.items()})
+    assert [text.split("'")[1] for text in warnings] == copied[copied].index.tolist()

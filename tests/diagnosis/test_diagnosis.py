@@ -114,7 +114,7 @@ def test_missing_infinite_constant_and_duplicated_are_reported_by_name():
     assert columns["Temperature [K]"].constant
     assert (found.n_duplicates, found.duplicates) == (2, (398, 399))
     assert found.balances[0].n_rows == 393
-    said = " ".join(found.warnings)
+    text = " ".join(found.warnings)
     for words in (
         "Column 'IR drop [V]' misses 7 of 400 values.",
         "Column 'OCV [V]' has 1 infinite values.",
@@ -122,7 +122,7 @@ def test_missing_infinite_constant_and_duplicated_are_reported_by_name():
         "Column 'empty' has no values at all.",
         "2 of 400 rows repeat an earlier one exactly.",
     ):
-        assert words in said
+        assert words in text
 
 
 def test_outliers_are_reported_with_their_rows():
@@ -135,8 +135,8 @@ def test_outliers_are_reported_with_their_rows():
 def test_rows_are_called_as_the_caller_calls_them():
     X, Y = cell()
     Y[[17, 30, 230, 231], 0] += [0.5, 0.4, -0.8, 0.9]
-    said = diagnose(balance(), X, Y, called=lambda rows: f"lines {[row + 2 for row in rows]}").warnings
-    assert said == ("Balance 'voltage': residuals of 4 rows stand out (first of all lines [233, 232, 19]).",)
+    warnings = diagnose(balance(), X, Y, called=lambda rows: f"lines {[row + 2 for row in rows]}").warnings
+    assert warnings == ("Balance 'voltage': residuals of 4 rows stand out (first of all lines [233, 232, 19]).",)
     Y[[17, 30, 231]] = np.nan
     assert "Balance 'voltage': the residual of 1 row stands out (230)." in diagnose(balance(), X, Y).warnings
 

@@ -362,9 +362,11 @@ def test_a_search_that_is_cut_short_says_so(monkeypatch):
     monkeypatch.setattr(discovery, "MAX_FITS", 100)
     with pytest.warns(SearchWarning) as caught:
         assert propose(*low_rank(12)) == []
-    said = [str(warning.message) for warning in caught]
-    assert any("coefficients ±1 were looked for up to 3 terms only, not 6: 12 related columns" in text for text in said)
-    assert any("other coefficients were looked for up to 2 terms only" in text for text in said)
+    texts = [str(warning.message) for warning in caught]
+    assert any(
+        "coefficients ±1 were looked for up to 3 terms only, not 6: 12 related columns" in text for text in texts
+    )
+    assert any("other coefficients were looked for up to 2 terms only" in text for text in texts)
 
 
 def test_a_search_that_found_everything_says_nothing(monkeypatch):

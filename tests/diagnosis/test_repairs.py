@@ -227,8 +227,8 @@ def test_neither_order_nor_unit_changes_the_repair(order, scale, wrong):
 
 def in_units(columns):
     """The same columns: the total and a in V, b and c in mV."""
-    said = {"total": ("V", 1.0), "a": ("V", 1.0), "b": ("mV", 1000.0), "c": ("mV", 1000.0)}
-    return {f"{name} [{unit}]": factor * columns[name] for name, (unit, factor) in said.items()}
+    units = {"total": ("V", 1.0), "a": ("V", 1.0), "b": ("mV", 1000.0), "c": ("mV", 1000.0)}
+    return {f"{name} [{unit}]": factor * columns[name] for name, (unit, factor) in units.items()}
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.003])

@@ -148,9 +148,9 @@ def test_conditioning_row_by_row_equals_all_at_once(problem):
 def test_an_endless_tolerance_leaves_the_gaussian_as_it_was(kind):
     problem = random_problem(0, *kind[:2], density=kind[2])
     c = conditioned(replace(problem, tol_var=np.full(kind[1], 1e30)))
-    np.testing.assert_allclose(c.mean, problem.mean, rtol=1e-15)
-    np.testing.assert_allclose(c.var, problem.var, rtol=1e-15)
-    np.testing.assert_allclose(c.covariance(), np.diag(problem.var), rtol=1e-15, atol=1e-25)
+    np.testing.assert_allclose(c.mean, problem.mean, rtol=1e-13)
+    np.testing.assert_allclose(c.var, problem.var, rtol=1e-13)
+    np.testing.assert_allclose(c.covariance(), np.diag(problem.var), rtol=1e-13, atol=1e-25)
 
 
 @given(problems(exact=st.sampled_from([0.0, 0.5, 1.0])), st.integers(0, 7), st.sampled_from([1e-3, 1.0, 1e3]))
@@ -249,7 +249,7 @@ def test_a_batch_is_conditioned_element_by_element(kind, batch):
     c, n = conditioned(problem), kind[0]
     mean, var = (np.broadcast_to(part.numpy(), (*shape, n)) for part in (c.mean, c.var))
     cov = np.broadcast_to(c.covariance().numpy(), (*shape, n, n))
-    assert c.sample(3).shape == (3, *shape, n)
+    assert c.sample(3, torch.Generator().manual_seed(0)).shape == (3, *shape, n)
     for index, one in elements(shape, problem):
         expected_mean, expected_cov = references.conditioned(*one)
         np.testing.assert_allclose(mean[index], expected_mean, rtol=1e-8, atol=1e-8)
@@ -452,7 +452,7 @@ def test_the_layer_follows_dtype_and_answers_in_that_of_the_mean(dtype):
     assert {p.dtype for p in layer.parameters()} == {dtype}
     mean, var, x = (part.to(dtype) for part in rows())
     c = layer(mean, var, x)
-    assert c.mean.dtype == c.var.dtype == c.sample(2).dtype == dtype
+    assert c.mean.dtype == c.var.dtype == c.sample(2, torch.Generator().manual_seed(0)).dtype == dtype
     tol_var = np.exp(-6.0) * SCALE**2
     rtol = 64 * torch.finfo(dtype).eps
     assert_layer_gives(c, mean.double(), var.double(), HEAT.target(x.double().numpy()), tol_var, max(rtol, 1e-9))

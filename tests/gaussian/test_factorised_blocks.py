@@ -33,6 +33,7 @@ def test_both_ways_are_numpys_inverse():
         np.testing.assert_allclose(np.swapaxes(half, -1, -2) @ half, B.mT.numpy() @ naive @ B.numpy(), atol=1e-12)
 
 
+@pytest.mark.global_random_numbers
 def test_the_gradients_of_the_inverse_are_those_of_differences():
     S = formed(*problem(n=2)).requires_grad_()
 
@@ -88,4 +89,4 @@ def test_units_do_not_decide_how_blocks_are_factorised(power):
     B, v, r = problem()
     c = torch.tensor([2.0**power, 1.0, 1.0], dtype=torch.float64)
     plain, scaled = invert_blocks(formed(B, v, r)), invert_blocks(formed(B * c[:, None], v, r * c**2))
-    torch.testing.assert_close(scaled.inverse * c * c[:, None], plain.inverse, rtol=1e-14, atol=0.0)
+    torch.testing.assert_close(scaled.inverse * c * c[:, None], plain.inverse, rtol=1e-13, atol=0.0)

@@ -125,6 +125,7 @@ def moments(B):
     return function
 
 
+@pytest.mark.global_random_numbers
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
 @pytest.mark.parametrize("batches", [((2,),) * 4, ((), (2, 2), (2,), (2, 1))], ids=["rows", "draws"])
 def test_first_and_second_derivatives_are_those_of_differences(pattern, batches):
@@ -133,6 +134,7 @@ def test_first_and_second_derivatives_are_those_of_differences(pattern, batches)
     assert torch.autograd.gradgradcheck(moments(B), parts, fast_mode=True)
 
 
+@pytest.mark.global_random_numbers
 @pytest.mark.parametrize("name", APART)
 def test_second_derivatives_through_exact_balances_are_those_of_differences(name):
     B, (mean, var, target, tol_var) = numbers(PATTERNS[name], ((2,),) * 4, exact=True)

@@ -33,8 +33,8 @@ def posterior(shift=(0.0, 0.0, 0.0), log_ratio=(0.0, 0.0, 0.0), fixed=(math.nan,
 
 def test_a_posterior_starts_at_its_prior():
     q = posterior()
-    np.testing.assert_allclose(q.kl_terms().detach(), np.zeros(3), atol=1e-15)
-    np.testing.assert_allclose(q.median().detach(), [math.exp(-6.0), math.exp(-2.0), 0.25], rtol=1e-14)
+    np.testing.assert_allclose(q.kl_terms().detach(), np.zeros(3), atol=1e-13)
+    np.testing.assert_allclose(q.median().detach(), [math.exp(-6.0), math.exp(-2.0), 0.25], rtol=1e-13)
 
 
 def test_the_kl_of_each_tolerance_is_that_of_two_normals_and_zero_where_fixed():
@@ -92,7 +92,7 @@ def test_draws_of_variances_are_reparameterised(parameter):
 def test_a_floor_is_added_to_learned_variances_only():
     q = posterior(floor=0.5)
     expected = [math.exp(-6.0) + 0.5, math.exp(-2.0) + 0.5, 0.25]
-    np.testing.assert_allclose(q.median().detach(), expected, rtol=1e-14)
+    np.testing.assert_allclose(q.median().detach(), expected, rtol=1e-13)
     np.testing.assert_allclose(posterior(shift=(-1e3, -1e3, 0.0), floor=0.5).median().detach(), [0.5, 0.5, 0.25])
 
 
@@ -103,7 +103,7 @@ def test_log_normal_moments_are_those_of_the_distribution(mu, std):
 
 
 def test_the_standard_deviation_of_a_nearly_certain_log_normal_keeps_its_digits():
-    np.testing.assert_allclose(log_normal_moments(0.0, 1e-9), [1.0, 1e-9], rtol=1e-14)
+    np.testing.assert_allclose(log_normal_moments(0.0, 1e-9), [1.0, 1e-9], rtol=1e-13)
 
 
 # --- What the user says of each balance -------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ def test_tolerances_left_open_have_the_default_prior_relative_to_the_scale():
 def test_a_number_is_a_standard_deviation_in_the_unit_of_each_balance(tolerance):
     q = relative(tolerance)
     assert not q.learned.any()
-    np.testing.assert_allclose(q.median().detach() * SCALE**2, [float(tolerance) ** 2] * 3, rtol=1e-14)
-    assert torch.equal(q.draw((2,)), q.median().expand(2, 3))
+    np.testing.assert_allclose(q.median().detach() * SCALE**2, [float(tolerance) ** 2] * 3, rtol=1e-13)
+    assert torch.equal(q.draw((2,), torch.Generator().manual_seed(0)), q.median().expand(2, 3))
 
 
 def test_a_mapping_names_some_balances_and_leaves_the_others_open():

@@ -135,12 +135,12 @@ def test_the_variance_head_can_be_set_for_every_input():
 def test_a_third_head_says_how_sensor_noise_depends_on_the_inputs():
     net = BayesianMLP(3, 2, (5,), "tanh", sensor_head=True, generator=torch.Generator().manual_seed(0)).double()
     weights, x = 3.0 * weight_draws(net, 4).detach(), inputs()
-    said = net.at(weights, x)
+    output = net.at(weights, x)
     mean, var, factor = references.network_with_sensors(weights.numpy(), (3, 5, 6), "tanh", x.numpy())
-    for ours, naive in ((said.mean, mean), (said.var, var), (said.sensor_factor, factor)):
+    for ours, naive in ((output.mean, mean), (output.var, var), (output.sensor_factor, factor)):
         np.testing.assert_allclose(ours, naive, rtol=1e-10)
-    assert math.exp(-4) < float(said.sensor_factor.min()) < 0.5
-    assert 2.0 < float(said.sensor_factor.max()) < math.exp(4)
+    assert math.exp(-4) < float(output.sensor_factor.min()) < 0.5
+    assert 2.0 < float(output.sensor_factor.max()) < math.exp(4)
     net.set_variance_head(torch.tensor([0.1, 0.2], dtype=torch.float64))
     assert (net.at_means(x).sensor_factor == 1.0).all()
     assert network().at_means(x).sensor_factor is None
@@ -185,12 +185,12 @@ def test_the_closed_form_gradient_of_local_reparameterisation_is_that_of_autogra
         for i, ((W, bias), (W_var, bias_var), xi) in enumerate(layers):
             h = h @ W + bias + (h**2 @ W_var + bias_var).sqrt() * xi
             h = ACTIVATIONS[activation](h) if i < len(layers) - 1 else h
-        said = net.heads(h)
-        return torch.cat([said.mean, said.var], -1)
+        output = net.heads(h)
+        return torch.cat([output.mean, output.var], -1)
 
     gaussian = net(x, torch.Generator().manual_seed(2))
     ours, theirs = torch.cat([gaussian.mean, gaussian.var], -1), plainly()
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
     inputs = (net.posterior.loc, net.posterior.log_std, x)
     for a, b in zip(
         torch.autograd.grad((ours * weight).sum(), inputs),
@@ -207,5 +207,5 @@ def test_features_are_the_last_hidden_units_from_which_the_last_layer_makes_the_
     W, bias = net.layers(weights)[-1]
     expected = net.at(weights.unsqueeze(0), x)
     made = net.heads(net.features(weights, x) @ W + bias)
-    torch.testing.assert_close(made.mean, expected.mean[0], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(made.mean, expected.mean[0], rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(made.var, expected.var[0], rtol=1e-12, atol=0.0)

@@ -27,7 +27,7 @@ NOISE_VAR, SENSOR_VAR, TOL_VAR = 0.3, 0.2, 0.05
 
 def linear_network(n_inputs: int, n_outputs: int) -> BayesianMLP:
     """A linear model whose variance head says NOISE_VAR and is certain of it."""
-    network = BayesianMLP(n_inputs, n_outputs, hidden=()).double()
+    network = BayesianMLP(n_inputs, n_outputs, hidden=(), generator=torch.Generator().manual_seed(0)).double()
     network.set_variance_head(torch.full((n_outputs,), NOISE_VAR, dtype=torch.float64))
     with torch.no_grad():
         W_log_std, bias_log_std = network.layers(network.posterior.log_std)[0]
@@ -203,7 +203,8 @@ def test_every_divergence_enters_the_elbo():
     constraint = LinearConstraint([[1.0, -1.0, -1.0], [0.0, 1.0, 2.0]])
     layer = ConditioningLayer(constraint, offset=True)
     sensor = LogNormalVariance(torch.full((3,), -6.0), torch.full((3,), 3.0), torch.full((3,), math.nan))
-    model = ConstrainedBNN(BayesianMLP(2, 3, hidden=(4,)).double(), layer, joint, sensor)
+    network = BayesianMLP(2, 3, hidden=(4,), generator=torch.Generator().manual_seed(0)).double()
+    model = ConstrainedBNN(network, layer, joint, sensor)
     with torch.no_grad():
         layer.tolerance.loc.add_(1.0)
         sensor.loc.add_(0.5)

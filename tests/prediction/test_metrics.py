@@ -288,9 +288,9 @@ def test_relative_violations_take_the_scale_that_is_given():
 
 
 def test_progress_is_told_up_to_the_end():
-    told = []
-    metrics.violations(soft(), 70, progress=told.append)
-    assert told == [32 / 70, 64 / 70, 1.0]
+    texts = []
+    metrics.violations(soft(), 70, progress=texts.append)
+    assert texts == [32 / 70, 64 / 70, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -214,9 +214,12 @@ def naive_evidence(model, rows):
     prior_mean, prior_std, loc, std = (float(part[0].detach()) for part in (q.prior_mean, q.prior_std, q.loc, q.std))
     grid = prior_mean + prior_std * np.linspace(-3, 3, 13)
     near = loc + std * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    told = [naive_log_likelihood(model, rows, np.array([rho])) for rho in (*grid, *near)]
-    posterior = [ll - 0.5 * ((rho - prior_mean) / prior_std) ** 2 for ll, rho in zip(told, (*grid, *near), strict=True)]
-    return max(told[:13]) - min(told[:13]), max(posterior) - posterior[15]
+    log_likelihoods = [naive_log_likelihood(model, rows, np.array([rho])) for rho in (*grid, *near)]
+    posterior = [
+        ll - 0.5 * ((rho - prior_mean) / prior_std) ** 2
+        for ll, rho in zip(log_likelihoods, (*grid, *near), strict=True)
+    ]
+    return max(log_likelihoods[:13]) - min(log_likelihoods[:13]), max(posterior) - posterior[15]
 
 
 EVIDENCE_CASES = {
@@ -295,24 +298,24 @@ FLAT = {
 @pytest.mark.parametrize("settings", FLAT.values(), ids=FLAT)
 def test_a_flat_likelihood_teaches_nothing(settings):
     """Under L1 a network, under L2 sensors far less certain than any tolerance of the prior: r does not matter."""
-    told = verdict_of(*taught_model(**settings))
-    assert told["information"] < 0.1
-    assert told["verdict"] == "not informed by the data"
-    assert told["kl"] < 1e-12
+    verdict = verdict_of(*taught_model(**settings))
+    assert verdict["information"] < 0.1
+    assert verdict["verdict"] == "not informed by the data"
+    assert verdict["kl"] < 1e-12
 
 
 def test_without_sensor_noise_the_joint_likelihood_speaks_however_uncertain_the_network():
     """Measured outputs are the true ones: their residuals show the tolerance."""
-    told = verdict_of(*taught_model(log_var=16.0))
-    assert told["information"] > 100
+    verdict = verdict_of(*taught_model(log_var=16.0))
+    assert verdict["information"] > 100
 
 
 def test_a_sharp_likelihood_that_the_posterior_followed_informs():
     model, rows = taught_model(tol_std=0.1, loc=2 * math.log(0.1), std=math.sqrt(2 / 60))
-    told = verdict_of(model, rows)
-    assert told["information"] > 100
-    assert told["verdict"] == "informed"
-    assert told["contraction"] > 0.99
+    text = verdict_of(model, rows)
+    assert text["information"] > 100
+    assert text["verdict"] == "informed"
+    assert text["contraction"] > 0.99
 
 
 @pytest.mark.parametrize(
@@ -351,10 +354,10 @@ def test_under_the_papers_likelihood_what_is_left_to_a_residual_is_that_of_indep
     model = ConstrainedBNN(own.network, own.conditioning, marginal, own.sensor)
     rng = np.random.default_rng(3)
     rows = Rows(*(torch.as_tensor(rng.normal(size=(9, k))) for k in (2, 6, 3)))
-    said = model.network.at(model.draw(4, 0).weights[:4], rows.x)
+    output = model.network.at(model.draw(4, 0).weights[:4], rows.x)
     expected = []
     for d, i in np.ndindex(4, 9):
-        mu, v = (part[d, i].detach().numpy() for part in (said.mean, said.var))
+        mu, v = (part[d, i].detach().numpy() for part in (output.mean, output.var))
         _, cov = references.conditioned(mu, v, s.B, rows.target[i].numpy(), np.array([0.0, 0.05, 1e4]))
         expected.append(s.B**2 @ np.diag(cov))
     np.testing.assert_allclose(balance_residual_var(model, rows, 4), np.mean(expected, 0), rtol=1e-9, atol=1e-12)
@@ -419,18 +422,18 @@ def test_a_tolerance_is_told_in_its_balances_own_unit():
 
 def test_the_moments_of_a_learned_tolerance_are_those_of_the_log_normal_and_beside_them_the_papers():
     s = standardizer(COUPLED, **UNITS)
-    told = table_of(s).iloc[2]
+    row = table_of(s).iloc[2]
     mu = -2.0 + 2 * math.log(s.row_scale[2])
     r = scipy.stats.lognorm(0.5, scale=math.exp(mu))
-    np.testing.assert_allclose([told["mean_r"], told["std_r"]], [r.mean(), r.std()], rtol=1e-12)
+    np.testing.assert_allclose([row["mean_r"], row["std_r"]], [r.mean(), r.std()], rtol=1e-12)
     np.testing.assert_allclose(
-        [told["paper_mean_r"], told["paper_std_r"]], [math.exp(mu), 0.5 * math.exp(mu)], rtol=1e-12
+        [row["paper_mean_r"], row["paper_std_r"]], [math.exp(mu), 0.5 * math.exp(mu)], rtol=1e-12
     )
     interval = np.sqrt(r.ppf([0.025, 0.5, 0.975]))
-    np.testing.assert_allclose([told["tol_std_lower"], told["tol_std"], told["tol_std_upper"]], interval, rtol=1e-4)
+    np.testing.assert_allclose([row["tol_std_lower"], row["tol_std"], row["tol_std_upper"]], interval, rtol=1e-4)
     prior, posterior = torch.distributions.Normal(-6.0, 3.0), torch.distributions.Normal(-2.0, 0.5)
-    np.testing.assert_allclose(told["kl"], torch.distributions.kl_divergence(posterior, prior), rtol=1e-6)
-    np.testing.assert_allclose(told["contraction"], 1 - (0.5 / 3) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(row["kl"], torch.distributions.kl_divergence(posterior, prior), rtol=1e-6)
+    np.testing.assert_allclose(row["contraction"], 1 - (0.5 / 3) ** 2, rtol=1e-12)
 
 
 def test_moments_of_fixed_tolerances_are_the_given_values():

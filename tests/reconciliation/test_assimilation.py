@@ -39,8 +39,8 @@ def test_readings_first_and_balances_then_is_bayes_rule_with_dense_matrices(seed
 
 
 def test_an_exact_reading_is_taken_and_the_balance_gives_the_rest():
-    said = DiagonalGaussian(torch.zeros(1, 1, 2).double(), torch.ones(1, 1, 2).double())
-    gaussian = condition(said, tensor([[1.0, 1.0]]), tensor([[5.0]]))
+    prior = DiagonalGaussian(torch.zeros(1, 1, 2).double(), torch.ones(1, 1, 2).double())
+    gaussian = condition(prior, tensor([[1.0, 1.0]]), tensor([[5.0]]))
     found = assimilate(gaussian, tensor([[2.0, NAN]]), tensor([[0.0, 0.0]]))
     np.testing.assert_allclose(found.after.mean[0, 0], [2.0, 3.0], atol=1e-12)
     np.testing.assert_allclose(found.after.var[0, 0], [0.0, 0.0], atol=1e-12)
@@ -94,9 +94,11 @@ def test_the_whitened_innovations_have_the_length_of_the_readings_distance(rows)
     found = MatchedGaussian(*rows)
     for i in range(3):
         seen = ~np.isnan(y[i]) & np.isfinite(w[i])
-        told = (y[i] - mean[i])[seen]
+        residual = (y[i] - mean[i])[seen]
         S = cov[i][np.ix_(seen, seen)] + np.diag(w[i][seen])
-        np.testing.assert_allclose(np.square(found.whitened[i]).sum(), told @ np.linalg.solve(S, told), rtol=1e-10)
+        np.testing.assert_allclose(
+            np.square(found.whitened[i]).sum(), residual @ np.linalg.solve(S, residual), rtol=1e-10
+        )
         assert not found.whitener[i][:, ~seen].any()
 
 

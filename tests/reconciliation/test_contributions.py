@@ -15,10 +15,10 @@ def stacked_terms(component, y, w):
     H = np.vstack([np.eye(len(y))[seen], handmade.COUPLED])
     R = np.diag(np.concatenate([w[seen], component.r]))
     V = np.diag(component.v)
-    told = np.concatenate([y[seen], component.target]) - H @ component.mu
+    innovation = np.concatenate([y[seen], component.target]) - H @ component.mu
     gain = V @ H.T @ np.linalg.inv(H @ V @ H.T + R)
     terms = np.zeros((len(y) + len(component.r), len(y)))
-    terms[np.concatenate([seen, np.ones(len(component.r), bool)])] = (gain * told).T
+    terms[np.concatenate([seen, np.ones(len(component.r), bool)])] = (gain * innovation).T
     S = component.cov[np.ix_(seen, seen)] + np.diag(w[seen])
     return terms, scipy.stats.multivariate_normal.logpdf(y[seen], component.mean[seen], S)
 

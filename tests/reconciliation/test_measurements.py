@@ -102,13 +102,13 @@ def test_what_the_user_does_to_a_table_afterwards_changes_nothing():
 def test_a_covariance_is_taken_by_name_in_rows_and_columns():
     V = np.array([[1.0, 0.5, 0.2], [0.5, 2.0, 0.1], [0.2, 0.1, 3.0]])
     frame = pd.DataFrame(V, index=list("abc"), columns=list("abc"))
-    for said in (
+    for text in (
         V,
         frame,
         frame.loc[list("cab"), list("bca")],
         frame.loc[list("cab"), list("cab")].reset_index(drop=True),
     ):
-        given = measurements([1, 1, 1], None, PLAIN, covariance=said)
+        given = measurements([1, 1, 1], None, PLAIN, covariance=text)
         np.testing.assert_allclose(given.covariance, V)
         np.testing.assert_allclose(given.std, np.sqrt([1, 2, 3]))
     assert measurements([1, 1, 1], np.sqrt([1, 2, 3]), PLAIN, covariance=V).covariance is not None

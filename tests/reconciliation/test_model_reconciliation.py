@@ -64,9 +64,9 @@ def test_the_statistics_are_those_of_the_innovation_with_its_dense_covariance():
     test = found.measurement_test()
     for i in range(4):
         seen = ~np.isnan(Y[i])
-        inverse, told = np.linalg.inv(S[i][np.ix_(seen, seen)]), (Y[i] - p.mean[i])[seen]
-        np.testing.assert_allclose(found.statistic[i], told @ inverse @ told, rtol=1e-9)
-        np.testing.assert_allclose(test.statistic[i, seen], inverse @ told / np.sqrt(np.diag(inverse)), rtol=1e-9)
+        inverse, deviation = np.linalg.inv(S[i][np.ix_(seen, seen)]), (Y[i] - p.mean[i])[seen]
+        np.testing.assert_allclose(found.statistic[i], deviation @ inverse @ deviation, rtol=1e-9)
+        np.testing.assert_allclose(test.statistic[i, seen], inverse @ deviation / np.sqrt(np.diag(inverse)), rtol=1e-9)
         np.testing.assert_allclose(test.size_std[i, seen], 1 / np.sqrt(np.diag(inverse)), rtol=1e-9)
 
 

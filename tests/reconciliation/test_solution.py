@@ -59,9 +59,9 @@ def test_the_size_of_pieces_changes_nothing(monkeypatch, long_training, std_per_
 def test_exact_values_that_contradict_each_other_are_named():
     with pytest.raises(ReconciliationError) as caught:
         reconcile([[1, 1, 1], [1, 2, 1]], [0.0, 0.0, 1.0], CHAIN)
-    said = str(caught.value)
-    assert "got 'a' and 'b' in row 1, which contradict 'first'" in said
-    assert "give it a standard deviation" in said
+    message = str(caught.value)
+    assert "got 'a' and 'b' in row 1, which contradict 'first'" in message
+    assert "give it a standard deviation" in message
     with pytest.raises(ReconciliationError, match="'a' and 'c', which contradict 'first' and 'second'"):
         reconcile([1.0, NAN, 2.0], [0.0, 1.0, 0.0], CHAIN)
 
@@ -93,5 +93,5 @@ def test_the_pattern_of_a_single_row_can_be_asked_for():
     solution = Solution(measurements([[1, 1, 1], [1, NAN, 1]], [[1, 1, 1], [2, 1, 2]], CHAIN))
     assert solution.adjuster_of(1).unmeasured.tolist() == [1]
     np.testing.assert_array_equal(solution.factor_of(1).spread, [2, 2])
-    with pytest.raises(IndexError):
+    with pytest.raises(ReconciliationError, match="row must be a position among 2, but got 2"):
         solution.adjuster_of(2)

@@ -118,7 +118,11 @@ class Detaches(MeanFieldGaussian):
         (HalfTheNoise, "forward pass has the moments of draws: the variance"),
         (StdForVar, "draws have the layer moments: layer 0: the variance"),
         (OffCentre, "draws follow from the generator: the mean of many draws"),
-        (GlobalNoise, "settings and state make it again|draws follow from the generator: the same generator"),
+        pytest.param(
+            GlobalNoise,
+            "settings and state make it again|draws follow from the generator: the same generator",
+            marks=pytest.mark.global_random_numbers,
+        ),
         (NoSpread, "spread is set: expected a standard deviation of 0.01"),
         (Detaches, "parameters get gradients: draws"),
     ],

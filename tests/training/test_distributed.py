@@ -135,8 +135,8 @@ def sums(group):
     if group.rank == 0:
         weights[1].grad = torch.tensor([4.0], dtype=torch.float64)
     loss = group.sum_gradients(weights, torch.tensor(8.0), weight=[0.25, 0.75][group.rank])
-    told = group.from_first({"state": torch.arange(3) + group.rank, "none": None})
-    return [w.grad.tolist() for w in weights], float(loss), told["state"].tolist(), group.tells_first()
+    received = group.from_first({"state": torch.arange(3) + group.rank, "none": None})
+    return [w.grad.tolist() for w in weights], float(loss), received["state"].tolist(), group.tells_first()
 
 
 def test_gradients_are_weighted_state_is_that_of_the_first_and_one_process_speaks():

@@ -3,11 +3,10 @@
 import contextlib
 import functools
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import joblib
 import numpy as np
@@ -28,11 +27,25 @@ def fail(progress):
     raise ValueError("no such cell")
 
 
-def go_on(flag, progress):
-    for _ in range(600):  # a minute, if nobody stops it
-        time.sleep(0.1)
-        progress(0.5)
-    flag.write_text("went on to its end")
+def go_on(pipe, progress):
+    """Opens a named pipe, which waits for a reader, and then waits for a signal that nobody sends."""
+    progress(0.5)
+    with pipe.open("wb"):
+        signal.pause()
+
+
+def fail_beside(pipe, progress):
+    """Raises when the task `go_on` is under way."""
+    with pipe.open("rb"):
+        raise ValueError("no such cell")
+
+
+def has_ended(reading, seconds=60) -> bool:
+    """Whether all processes that hold the writing end of a pipe end within a time; it is waited for no longer."""
+    try:
+        return os.read(reading, 1) == b""
+    except BlockingIOError:
+        return bool(select.select([reading], [], [], seconds)[0]) and os.read(reading, 1) == b""
 
 
 def killed_once(flag, number, progress):
@@ -75,10 +88,14 @@ def test_what_a_task_raises_reaches_the_caller(workers):
 
 
 def test_a_failure_stops_tasks_that_are_still_running(tmp_path):
-    flag = tmp_path / "flag"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    tasks = {"slow": functools.partial(go_on, pipe), "bad": functools.partial(fail_beside, pipe)}
     with pytest.raises(ValueError, match="no such cell"):
-        run_many({"slow": functools.partial(go_on, flag), "bad": fail}, 2, verbose=False)
-    assert not flag.exists()
+        run_many(tasks, 2, verbose=False)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert has_ended(reading)
+    os.close(reading)
 
 
 def test_a_killed_process_costs_no_result_and_its_task_is_begun_again(tmp_path, capsys):
@@ -108,57 +125,54 @@ def test_torch_has_one_thread_in_every_process_that_is_started(monkeypatch):
 
 
 PARENT = """
-import multiprocessing, os, pathlib, sys, time
+import multiprocessing, os, signal, sys
 from equipoise.training.task_pool import _prepare_worker
 
 def work(parent):
+    signal.alarm(120)  # no process stays if this test fails
     _prepare_worker(parent)
-    pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
-    time.sleep(60)  # unless the parent's end ends it
+    os.write(int(sys.argv[1]), b"x")
+    signal.pause()  # unless the parent's end ends it
 
 multiprocessing.get_context("fork").Process(target=work, args=(os.getpid(),)).start()
-time.sleep(60)
+signal.alarm(120)
+signal.pause()
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
-def test_processes_end_when_their_parent_is_killed(tmp_path):
-    file = tmp_path / "pid"
-    process = subprocess.Popen([sys.executable, "-c", PARENT, file])
+def test_processes_end_when_their_parent_is_killed():
+    reading, writing = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", PARENT, str(writing)], pass_fds=[writing])
+    os.close(writing)  # now only the two processes can write
     try:
-        assert within(60, lambda: file.exists() and file.read_text())
+        assert select.select([reading], [], [], 60)[0]
+        assert os.read(reading, 1) == b"x"  # the worker is there
     finally:
         process.kill()
         process.wait()
-    worker = int(file.read_text())
-    assert within(10, lambda: not Path(f"/proc/{worker}").exists() or "Z" in state_of(worker))
+    os.set_blocking(reading, False)
+    assert has_ended(reading)
+    os.close(reading)
 
 
-def within(seconds, condition) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
+WAITING = """
+import os, signal, sys
 
+if os.environ.setdefault("CALLER", str(os.getpid())) != str(os.getpid()):
+    print("a process imports its modules", file=sys.stderr, flush=True)
 
-def state_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
-
-
+def wait(progress):
+    progress(0.5)
+    signal.pause()
+"""
 INTERRUPTED = """
-import functools, pathlib, signal, sys
-sys.path.insert(0, {here!r})
-from test_task_pool import go_on
+import signal, sys
+from waiting import wait
 from equipoise.training.task_pool import run_many
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores Ctrl-C
-    tasks = {{f"task {{i}}": functools.partial(go_on, pathlib.Path("never")) for i in range(30)}}
+    tasks = {f"task {i}": wait for i in range(30)}
     try:
         run_many(tasks, workers=2)
     except KeyboardInterrupt:
@@ -166,25 +180,25 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("when", ["all", "50%"], ids=["while processes start", "while tasks run"])
+@pytest.mark.parametrize("when", ["imports its modules", "50%"], ids=["while processes start", "while tasks run"])
 def test_ctrl_c_with_many_tasks_waiting_ends_without_a_traceback(tmp_path, when):
-    (tmp_path / "many.py").write_text(INTERRUPTED.format(here=str(Path(__file__).parent)), "utf-8")
+    (tmp_path / "waiting.py").write_text(WAITING, "utf-8")
+    (tmp_path / "many.py").write_text(INTERRUPTED, "utf-8")
     command, pipes = [sys.executable, "many.py"], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as run:
         shown = ""
         while when not in shown and (more := run.stderr.read(1)):
             shown += more
-        time.sleep(0.3 if when == "all" else 0.0)  # processes import their modules
+        assert when in shown
         os.killpg(run.pid, signal.SIGINT)  # as a terminal does: all processes get it
         try:
-            _, told = run.communicate(timeout=60)
+            _, rest = run.communicate(timeout=60)
         finally:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)
     assert run.returncode == 1
-    assert "interrupted" in told
-    assert "Traceback" not in told
-    assert not (tmp_path / "never").exists()
+    assert "interrupted" in rest
+    assert "Traceback" not in rest
 
 
 class AllTogether(ThreadingBackend):

@@ -3,7 +3,7 @@
 In: a fitted `ConstrainedBNNRegressor`, or the path of a model file. Out: the file; the fitted regressor; or the
 `Description` in the file's header, which can be read without torch.
 
-Calls: `estimator` and all rooms below it.
+Calls: `estimator`, `training`, `network`, `data`, `gaussian`, `balances`.
 """
 
 import lazy_loader

@@ -33,6 +33,10 @@ class ArtifactError(EquipoiseError, ValueError):
     """A model file that cannot be read or written; the message has the reason."""
 
 
+class MissingModelError(ArtifactError, FileNotFoundError):
+    """A model file that does not exist."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -247,9 +251,11 @@ def first_problem(error: ValidationError) -> str:
 
 
 def _read_entry(path: Path) -> str:
+    rule = f"A model file is needed, but '{path}'"
+    if path.is_dir():
+        raise ArtifactError(f"{rule} is a folder. Check its name.")
     if not path.is_file():
-        problem = "is a folder" if path.is_dir() else "does not exist"
-        raise ArtifactError(f"A model file is needed, but '{path}' {problem}. Check its name.")
+        raise MissingModelError(f"{rule} does not exist. Check its name.")
     try:
         _check_start(path)
         with safe_open(path, framework="np") as file:

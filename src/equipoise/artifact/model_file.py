@@ -39,7 +39,7 @@ from equipoise.artifact.header import (
 )
 from equipoise.artifact.network_description import describe_network, likelihood_of, posterior_of, rebuild_network
 from equipoise.balances import column_unit
-from equipoise.errors import InputTypeError
+from equipoise.errors import InputTypeError, check_device
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,13 +110,14 @@ def load(
         implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood` or a
             `WeightPosterior`. A file names its implementations; it never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
-    Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
+    Raises: ArtifactError, if the file is missing (then also a FileNotFoundError), damaged, or of a newer format.
     """
     import safetensors.torch
 
     classes = [implementations] if isinstance(implementations, type) else list(implementations)
     if strays := [each for each in classes if not isinstance(each, type)]:
         raise InputTypeError(f"implementations must hold classes, but got {strays[0]!r}. Pass the class itself.")
+    check_device(device)
     content, raw = read_checked(path)
     try:
         description = parse_description(content, path)

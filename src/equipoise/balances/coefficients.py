@@ -148,7 +148,11 @@ def check_rows(argument: str, values: Numbers, columns: tuple[str, ...]) -> Floa
 
 
 def check_unique_columns(inputs: tuple[str, ...], known: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-    """Raise unless every column is in one of the three roles, and there once."""
+    """Raise unless every column is in one of the three roles, and there once.
+
+    Args:
+        inputs, known, outputs: Names of the columns in each role.
+    """
     seen: dict[str, str] = {}
     for role, names in (("inputs", inputs), ("known", known), ("outputs", outputs)):
         for name in names:

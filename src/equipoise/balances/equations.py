@@ -173,7 +173,12 @@ class _Reader:
         return self.error("consist of columns, numbers and + - * /", f"the character {character!r}", _ARITHMETIC)
 
     def source(self, kind: str | None, match: re.Match[str]) -> str:
-        """Translate one token to Python's grammar; a column name is remembered and becomes a placeholder."""
+        """Translate one token to Python's grammar; a column name is remembered and becomes a placeholder.
+
+        Args:
+            kind: Kind of the token, as the pattern of tokens names it.
+            match: The token in the equation's text.
+        """
         if kind in ("quoted", "name"):
             self.words.append(match.group())
             self.names.append(match[kind].replace("``", "`"))
@@ -260,7 +265,13 @@ class _Reader:
         return _shorten(re.sub(r"\b_(\d+)\b", lambda match: self.words[int(match[1])], source))
 
     def error(self, rule: str, got: str, advice: str) -> EquationError:
-        """Return the error for a broken rule, with the equation's text, what it has instead, and advice."""
+        """Return the error for a broken rule, with the equation's text, what it has instead, and advice.
+
+        Args:
+            rule: The rule, as it follows 'must'.
+            got: What the equation has instead.
+            advice: What to write; a whole sentence.
+        """
         return EquationError(
             f"Equation {_shorten(self.text)!r} must {rule}, but got {_shorten(got, most=500)}. {advice}"
         )

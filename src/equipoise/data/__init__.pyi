@@ -19,11 +19,14 @@ from .sensors import parse_sensor_std as parse_sensor_std
 from .table_checks import (
     LEAST_MEASURED as LEAST_MEASURED,
     InputRangeError as InputRangeError,
+    NotFittedError as NotFittedError,
     check_inputs as check_inputs,
+    check_lengths as check_lengths,
     check_outputs as check_outputs,
     check_range as check_range,
     match_constraint as match_constraint,
     output_names as output_names,
+    require_fit as require_fit,
 )
 from .table_passes import (
     PIECE as PIECE,

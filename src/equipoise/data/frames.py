@@ -70,23 +70,41 @@ def select(data: Any, names: Sequence[str], argument: str) -> Any:
     raise InputError(f"{argument} must have every column that the balances name, but got none called {listed}.")
 
 
-def first_non_number(data: Any) -> str | None:
-    """Describe the first value of a frame that is not a finite number: value, column and row, for a message.
+def first_non_number(data: Any, names: Sequence[str] = (), missing_ok: bool = False) -> str | None:
+    """Describe the first value of a table that is not a finite number: value, column and row, for a message.
 
-    Missing values count as not finite. Returns None for an array, and for a frame of finite numbers.
+    Args:
+        data: A frame, or an array.
+        names: Names of the columns of an array, where they are known.
+        missing_ok: Whether values may be missing.
+    Returns: The description; None for finite numbers, and for arrays that do not hold floating-point numbers.
     """
     if not is_frame(data):
-        return None
+        return _first_stray(data, names, missing_ok) if isinstance(data, np.ndarray) else None
     frame = nw.from_native(data, eager_only=True)
     for j, name in enumerate(columns_of(data)):
         for i, value in enumerate(frame[:, j].to_list()):
             try:
-                if math.isfinite(float("nan") if value is None else float(value)):
+                number = math.nan if value is None else float(value)
+                if math.isfinite(number) or (missing_ok and math.isnan(number)):
                     continue
             except (TypeError, ValueError):
                 pass
             return f"{value!r} in column {name!r}, row {i}"
     return None
+
+
+def _first_stray(values: NDArray[Any], names: Sequence[str], missing_ok: bool) -> str | None:
+    """Describe the first number of an array that is not finite, as `first_non_number`."""
+    if values.dtype.kind != "f" or values.ndim not in (1, 2):
+        return None
+    strays = np.argwhere(np.isinf(values) if missing_ok else ~np.isfinite(values))
+    if not len(strays):
+        return None
+    place = tuple(map(int, strays[0]))
+    value = "NaN" if np.isnan(values[place]) else str(values[place])
+    columns = list(map(repr, names)) if len(names) == values[:1].size else list(map(str, range(values[:1].size)))
+    return f"{value} in column {columns[place[1] if len(place) == 2 else 0]}, row {place[0]}"
 
 
 def first_column(data: Any) -> Any:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import frames
 from equipoise.data.scaling import Standardizer
 from equipoise.data.table_passes import Table, is_mapped, is_whole, pieces
-from equipoise.errors import EquipoiseError, InputError
+from equipoise.errors import EquipoiseError, InputError, own_errors
 
 Array = NDArray[np.float64]
 LEAST_MEASURED = 3  # rows in which every output must be measured
@@ -39,6 +40,24 @@ class InputRangeError(EquipoiseError, ValueError):
         return type(self), (self.column, self.row, self.value)
 
 
+class NotFittedError(EquipoiseError, SklearnNotFittedError):
+    """A model is asked for something that only a fitted one has; scikit-learn's error of this name is a base."""
+
+
+def require_fit(estimator: BaseEstimator) -> None:
+    """Raise NotFittedError unless an estimator is fitted."""
+    try:
+        check_is_fitted(estimator)
+    except SklearnNotFittedError as error:
+        raise NotFittedError(str(error)) from None
+
+
+def check_lengths(*tables: Any) -> None:
+    """Raise an InputError unless all tables have as many rows."""
+    with own_errors():
+        check_consistent_length(*tables)
+
+
 def check_inputs(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset: bool) -> Table:
     """Check the inputs that a user passes and convert them to an array.
 
@@ -49,7 +68,8 @@ def check_inputs(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset
         reset: Whether this is a new fit; else the columns must be those of the last fit.
     Returns:
         Inputs as float64, shape `(n, n_x)`. In a new fit, an array that stays in its file is returned as it is.
-    Raises: InputError, with column and row, if a number is missing, infinite or not a number.
+    Raises: InputError, with column and row, if a number is missing, infinite or not a number, or if there are too few
+        rows or the columns are not those of the fit; InputTypeError, if X is no table.
     """
     X = frames.select(X, columns, "X")
     if reset and is_mapped(X) and X.ndim == 2 and min(X.shape) > 0 and len(X) >= LEAST_MEASURED:
@@ -57,10 +77,11 @@ def check_inputs(estimator: BaseEstimator, X: Any, columns: Sequence[str], reset
         validate_data(estimator, X, skip_check_array=True)  # keeps the number of inputs
         return X
     try:
-        least = LEAST_MEASURED if reset else 1
-        checked = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
-    except (TypeError, ValueError) as error:
-        if (culprit := frames.first_non_number(X)) is None:
+        with own_errors():
+            least = LEAST_MEASURED if reset else 1
+            checked = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
+    except EquipoiseError as error:
+        if (culprit := frames.first_non_number(X, columns)) is None:
             raise
         raise InputError(f"X must hold finite numbers only, but got {culprit}. Drop it or fill it in.") from error
     values = np.asarray(checked)
@@ -78,7 +99,7 @@ def check_outputs(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
     Returns:
         Outputs as float64 with as many axes as `y`, or `y` itself if it stays in its file; and the relative rounding
         (machine epsilon) of the kind of numbers in `y`.
-    Raises: InputError, with column and row, if a value is infinite or not a number.
+    Raises: InputError, with column and row, if a value is infinite or not a number; InputTypeError, if y is no table.
     Example:
         >>> check_outputs(np.array([1, 2], dtype=np.float32))
         (array([1., 2.]), 1.1920928955078125e-07)
@@ -87,11 +108,12 @@ def check_outputs(y: Any, columns: Sequence[str] = ()) -> tuple[Table, float]:
         check_mapped("y", y.reshape(len(y), -1), columns, nan_ok=True)
         return y, _rounding_of(y)
     checks: Any = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
-    Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
     try:
-        values = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        if (culprit := frames.first_non_number(y)) is None:
+        with own_errors():
+            Y = check_array(y, dtype=None, **checks)  # type: ignore[arg-type]
+            values = check_array(Y, dtype=np.float64, **checks)  # type: ignore[arg-type]
+    except EquipoiseError as error:
+        if (culprit := frames.first_non_number(y, columns, missing_ok=True)) is None:
             raise
         raise InputError(f"y must hold numbers, NaN where not measured, but got {culprit}.") from error
     _check_sizes("y", values.reshape(len(values), -1), columns or output_names(y))

@@ -65,6 +65,9 @@ def pieces(*tables: Table, rows: Positions | None = None) -> Iterator[tuple[Arra
 def gather(table: Table, rows: Positions) -> Array:
     """Read the rows at these positions as float64, in the order of the table, and return them in that of `rows`.
 
+    Args:
+        table: The table, shape `(n, k)`, in memory or in its file.
+        rows: Positions of the rows, shape `(r,)`.
     Example:
         >>> gather(np.array([[1], [2], [3]]), np.array([2, 0]))
         array([[3.],

@@ -89,7 +89,12 @@ class Terms:
 
 
 def in_rows(terms: Terms, rows: Mask) -> Terms:
-    """Restrict the terms of a balance to some of their rows, shape `(n,)`."""
+    """Restrict the terms of a balance to some of their rows, shape `(n,)`.
+
+    Args:
+        terms: The terms of a balance.
+        rows: Mask of the rows to keep.
+    """
     if rows.all():
         return terms
     columns = {name: values[rows] for name, values in terms.columns.items()}
@@ -165,7 +170,12 @@ class _Change:
         return before[inliers], after[inliers], direction[inliers]
 
     def remaining_share(self, z: Array, rounding: float) -> float:
-        """Return the size of the residual after the change, divided by its size before and by the terms' growth."""
+        """Return the size of the residual after the change, divided by its size before and by the terms' growth.
+
+        Args:
+            z: Residual before the change, shape `(n,)`.
+            rounding: Largest residual that rounding in floating point explains.
+        """
         before, after, _ = self.inlying(z, rounding)
         size = trimmed_rms(before)
         return max(trimmed_rms(after), rounding) / size / self.growth if size > 0 else 1.0

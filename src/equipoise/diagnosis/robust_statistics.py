@@ -82,6 +82,9 @@ def fitted_step(residual: Array, direction: Array) -> float:
     The first of three fits leaves out the largest 2 % of the residuals and of the directions. Each later fit leaves out
     the largest 2 % of what remained after the fit before it, and its outliers.
 
+    Args:
+        residual: The residual, shape `(n,)`.
+        direction: Its change for a step of 1, shape `(n,)`.
     Example:
         >>> direction = np.arange(1.0, 101.0)
         >>> round(fitted_step(-3.0 * direction, direction), 12)
@@ -105,6 +108,9 @@ def significantly_correlated(one: Array, other: Array, n_tests: int = 1) -> bool
     The level of significance is the probability of a normal variable beyond 4 standard deviations, as for the bias of a
     balance. The probability comes from Student's t, with Bonferroni's correction for the number of tests.
 
+    Args:
+        one, other: The columns, shape `(n,)`.
+        n_tests: Number of tests of which this is one.
     Example:
         >>> z = np.arange(20.0)
         >>> zigzag = np.tile([1.0, -1.0], 10)
@@ -136,6 +142,9 @@ def _last_kept(size: Array) -> int:
 def evenly_spaced(n_rows: int, max_rows: int = MAX_ROWS) -> NDArray[np.intp]:
     """Return the positions of at most `max_rows` of `n_rows` rows, evenly spaced.
 
+    Args:
+        n_rows: Number of rows.
+        max_rows: Largest number of positions.
     Example:
         >>> evenly_spaced(9, max_rows=3)
         array([0, 4, 8])

@@ -14,6 +14,9 @@ SIMPLE = tuple(sorted({*CONVERSIONS, *(Fraction(p, q) for p in range(1, 7) for q
 def nearest_factor(value: float, factors: Sequence[Fraction]) -> Fraction:
     """Return the factor nearest to a value on a logarithmic scale, with the value's sign.
 
+    Args:
+        value: The value to approximate.
+        factors: The factors to choose from, all positive.
     Example:
         >>> nearest_factor(-0.00101, SIMPLE), nearest_factor(59.0, SIMPLE)
         (Fraction(-1, 1000), Fraction(60, 1))

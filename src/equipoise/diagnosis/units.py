@@ -80,7 +80,11 @@ def read_unit(text: str) -> Unit | None:
 
 
 def same_dimension(one: str, other: str) -> bool:
-    """Return whether two columns have units of one dimension; True where a unit is missing or cannot be read."""
+    """Return whether two columns have units of one dimension; True where a unit is missing or cannot be read.
+
+    Args:
+        one, other: Names of the columns, with their units.
+    """
     first, second = (read_unit(unit) if unit else None for unit in map(column_unit, (one, other)))
     return first is None or second is None or first.dimension == second.dimension
 
@@ -166,6 +170,9 @@ def _normalised(text: str) -> str | None:
 def format_quantity(value: float, unit: str | None = None) -> str:
     """Format a number with two significant digits and its unit.
 
+    Args:
+        value: The number.
+        unit: Its unit; empty or None for none.
     Example:
         >>> format_quantity(0.23, "V"), format_quantity(123456.0), format_quantity(1.5e-7, "A")
         ('0.23 V', '120000', '1.5e-07 A')

@@ -29,7 +29,12 @@ class _RoomCache(FunctionCache):
         return (*super()._index_key(sig, codegen), _SOURCES)
 
     def load_overload(self, sig, target_context):
-        """Load the code compiled for these argument types, or call the listeners and return None if there is none."""
+        """Load the code compiled for these argument types, or call the listeners and return None if there is none.
+
+        Args:
+            sig: Numba's types of the arguments.
+            target_context: Numba's context of the processor.
+        """
         try:
             code = super().load_overload(sig, target_context)
         except Exception:  # a damaged file may raise anything
@@ -42,7 +47,12 @@ class _RoomCache(FunctionCache):
         return code
 
     def save_overload(self, sig, data):
-        """Save compiled code, or do without the cache if the disk is full or the folder does not exist."""
+        """Save compiled code, or do without the cache if the disk is full or the folder does not exist.
+
+        Args:
+            sig: Numba's types of the arguments.
+            data: The compiled code.
+        """
         try:
             super().save_overload(sig, data)
         except OSError:

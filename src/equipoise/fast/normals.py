@@ -46,6 +46,10 @@ def threefry(key0, key1, counter0, counter1):
     """Compute 64 random bits from a key and a counter of 64 bits each, by Threefry-2x32 with 20 rounds.
 
     All are pairs of unsigned 32-bit words.
+
+    Args:
+        key0, key1: The key.
+        counter0, counter1: The counter.
     """
     key2 = _U4(_U4(key0 ^ key1) ^ _PARITY)
     x, y = _four_even(_U4(counter0 + key0), _U4(counter1 + key1))
@@ -58,7 +62,11 @@ def threefry(key0, key1, counter0, counter1):
 
 @inlined
 def normal_pair(x, y):
-    """Compute two independent standard normal numbers from 64 random bits (Box & Muller 1958)."""
+    """Compute two independent standard normal numbers from 64 random bits (Box & Muller 1958).
+
+    Args:
+        x, y: 32 random bits each.
+    """
     radius = math.sqrt(_F4(-2.0) * log((_F4(x) + _F4(0.5)) * _F4(2.0**-32)))
     turns = _F4(_I4(y)) * _F4(2.0**-32)
     quarters = np.rint(turns * _F4(4.0))

@@ -102,7 +102,7 @@ def _with_hidden_inputs(
     uncertain = (input_var.reshape(-1, input_var.shape[-1]) > 0).any(0)
     lead = common_shape(A.shape[:-2], B.shape[:-2])
     coefficients = torch.cat([B.expand(*lead, *B.shape[-2:]), (A * uncertain).expand(*lead, *A.shape[-2:])], -1)
-    return DiagonalGaussian(mean, var), BalanceOperator(coefficients)
+    return DiagonalGaussian(mean, var), BalanceOperator(coefficients)  # C5
 
 
 class ConditioningLayer(nn.Module):

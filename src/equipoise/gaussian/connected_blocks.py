@@ -122,9 +122,14 @@ class BlockGroup:
     def S(
         self, v: Float[Tensor, "... n_blocks J"], r: Float[Tensor, "... n_blocks k"]
     ) -> Float[Tensor, "... n_blocks k k"]:
-        """Compute `S = B diag(v) Bᵀ + diag(r)` (C1)."""
+        """Compute `S = B diag(v) Bᵀ + diag(r)` (C1).
+
+        Args:
+            v: Variances by block, shape `(..., n_blocks, J)`.
+            r: Tolerance variances by block, shape `(..., n_blocks, k)`.
+        """
         if self.products is None:
-            return self.gram(v) + torch.diag_embed(r)
+            return self.gram(v) + torch.diag_embed(r)  # C1
         lead = batch_shape(v, r)
         both = torch.cat([v.expand(*lead, v.shape[-1]), r.expand(*lead, r.shape[-1])], -1)
         return _block_by_block(both, self.products).unflatten(-1, (r.shape[-1], r.shape[-1]))

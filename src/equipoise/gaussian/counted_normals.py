@@ -49,6 +49,9 @@ def normal_pairs(x: Words, y: Words) -> tuple[np.ndarray, np.ndarray]:
     ::
 
         √(−2 log u) cos(2π t),  √(−2 log u) sin(2π t)                 (Box & Muller 1958)
+
+    Args:
+        x, y: 32 random bits each, arrays of one shape.
     """
     radius, turn = np.sqrt(-2.0 * np.log((x + 0.5) * 2.0**-32)), y * 2.0**-32
     return radius * np.cos(2.0 * np.pi * turn), radius * np.sin(2.0 * np.pi * turn)

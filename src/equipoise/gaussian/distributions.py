@@ -335,7 +335,7 @@ class ConditionedGaussian(Gaussian):
     @cached_property
     def factor(self) -> Factor:
         """The factorised `S = B diag(v) Bᵀ + diag(r)` (C1)."""
-        return self.operator.factor(self.prior.var, self.tol_var)
+        return self.operator.factor(self.prior.var, self.tol_var)  # C1
 
     @cached_property
     def innovation(self) -> Float[Tensor, "... m"]:  # type: ignore[override]
@@ -355,17 +355,17 @@ class ConditionedGaussian(Gaussian):
     @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The mean after conditioning, `μ_C` (C3), shape `(..., n_y)`."""
-        return self._to_outputs(self._correct_exact(self.prior.mean + self._gained, self.target))
+        return self._to_outputs(self._correct_exact(self.prior.mean + self._gained, self.target))  # C3
 
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The variance that conditioning removes, `diag(K S Kᵀ) = v² ⊙ diag(Bᵀ S⁻¹ B)` (C4), shape `(..., n_y)`."""
-        return self._to_outputs(self.prior.var * self._reduction_share)
+        return self._to_outputs(self.prior.var * self._reduction_share)  # C4
 
     @cached_property
     def var(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The variance after conditioning, `v_C = diag(Σ_C)` (C4), shape `(..., n_y)`; accurate to roundings of `v`."""
-        return self._to_outputs(self.prior.var * (1.0 - self._reduction_share))
+        return self._to_outputs(self.prior.var * (1.0 - self._reduction_share))  # C4
 
     @cached_property
     def _reduction_share(self) -> Tensor:
@@ -383,13 +383,13 @@ class ConditionedGaussian(Gaussian):
         Returns:
             Corrections of the outputs, hidden variables included, shape `(..., n_y)`.
         """
-        return self.prior.var * self.operator.adjoint(self.factor.solve(balance))
+        return self.prior.var * self.operator.adjoint(self.factor.solve(balance))  # C2
 
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
         """Compute the covariance after conditioning, `Σ_C = diag(v) − K S Kᵀ` (C4), as an `n_y × n_y` matrix."""
         half = self.reduction_root()
         n = self.prior.var.shape[-1] - self.n_hidden
-        return (torch.diag_embed(self.prior.var) - half.mT @ half)[..., :n, :n].to(self.dtype)
+        return (torch.diag_embed(self.prior.var) - half.mT @ half)[..., :n, :n].to(self.dtype)  # C4
 
     def reduction_root(self) -> Float[Tensor, "... m n_y"]:
         """Compute `H = S^{-1/2} B diag(v)`, hidden variables included, with `Hᵀ H = K S Kᵀ` (C4)."""
@@ -448,7 +448,7 @@ class ConditionedGaussian(Gaussian):
         """
         K = self.gain_rows()
         inverse_diag = self.factor.inverse_diag.unsqueeze(-1).clamp_min(torch.finfo(K.dtype).tiny)
-        return self._to_outputs(K.square() / inverse_diag)
+        return self._to_outputs(K.square() / inverse_diag)  # D4
 
     def mean_reduction_lost(self, weight: Float[Tensor, "n_draws n"] | None) -> Float[Tensor, "n m n_y"]:
         """Average the reductions that are lost without each of the balances over draws (D4).
@@ -508,7 +508,7 @@ class ConditionedGaussian(Gaussian):
             Draws after conditioning, of the shape of `y0`.
         """
         exact_target = self.target - safe_sqrt(self.tol_var) * noise
-        return self._correct_exact(y0 + self.gain(exact_target - self.operator.apply(y0)), exact_target)
+        return self._correct_exact(y0 + self.gain(exact_target - self.operator.apply(y0)), exact_target)  # M1
 
     def _correct_exact(self, y: Tensor, target: Tensor) -> Tensor:
         """Correct `y` so that exact balances are obeyed to rounding; a triangular solve leaves cond(√S) roundings."""
@@ -588,7 +588,7 @@ def _joint_log_prob(c: ConditionedGaussian, y: Tensor, sensor_var: Tensor | floa
         balance_term = singular_log_prob(c.operator, residual, smoothed_var, c.tol_var, _rounding(c, y))
     else:
         balance_term = c.operator.factor(smoothed_var, c.tol_var).log_prob(residual)
-    return (output_term + balance_term - c.factor.log_prob(c.innovation)).to(c.dtype)
+    return (output_term + balance_term - c.factor.log_prob(c.innovation)).to(c.dtype)  # L2
 
 
 def _rounding(c: ConditionedGaussian, y: Tensor) -> Tensor:

@@ -145,7 +145,14 @@ class _Inversion(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, S: Tensor, inverse: Tensor, log_dets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the given inverse and log determinants of `S`."""
+        """Return the given inverse and log determinants of `S`.
+
+        Args:
+            ctx: Autograd's context.
+            S: The blocks, shape `(..., n_blocks, k, k)`.
+            inverse: Their inverses.
+            log_dets: Their log determinants, shape `(..., n_blocks)`.
+        """
         inverse, log_dets = inverse.view_as(inverse), log_dets.view_as(log_dets)
         ctx.save_for_backward(inverse)  # an output, so that the backward pass can be differentiated
         ctx.set_materialize_grads(False)
@@ -155,7 +162,12 @@ class _Inversion(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_inverse: Tensor | None, grad_log_det: Tensor | None
     ) -> tuple[Tensor | None, None, None]:
-        """Return the gradient with respect to `S`; either gradient passed in may be None."""
+        """Return the gradient with respect to `S`; either gradient passed in may be None.
+
+        Args:
+            ctx: Autograd's context.
+            grad_inverse, grad_log_det: Gradients with respect to the two results.
+        """
         (inverse,) = ctx.saved_tensors
         grad_S = None if grad_inverse is None else -(inverse @ grad_inverse @ inverse)
         if grad_log_det is not None:
@@ -167,7 +179,13 @@ class _Inversion(torch.autograd.Function):
 def factorise_blocks(
     B: Float[Tensor, "... n_blocks k J"], v: Float[Tensor, "... n_blocks J"], r: Float[Tensor, "... n_blocks k"]
 ) -> TriangularBlocks:
-    """Factorise the blocks `S = B diag(v) Bᵀ + diag(r)`, however badly conditioned."""
+    """Factorise the blocks `S = B diag(v) Bᵀ + diag(r)`, however badly conditioned.
+
+    Args:
+        B: Coefficients by block, shape `(..., n_blocks, k, J)`.
+        v: Variances by block, shape `(..., n_blocks, J)`.
+        r: Tolerance variances by block, shape `(..., n_blocks, k)`.
+    """
     return TriangularBlocks(_TriangularFactor.apply(B, v, r))  # type: ignore[arg-type]
 
 
@@ -186,7 +204,12 @@ class _TriangularFactor(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, B: Tensor, v: Tensor, r: Tensor) -> Tensor:
-        """Return `L`, shape `(..., n_blocks, k, k)`."""
+        """Return `L`, shape `(..., n_blocks, k, k)`.
+
+        Args:
+            ctx: Autograd's context.
+            B, v, r: Arguments of `factorise_blocks`.
+        """
         diag = (B.square() * v.unsqueeze(-2)).sum(-1) + r
         root = torch.where(diag > 0, diag, 1.0).sqrt()
         top, bottom = (B * v.sqrt().unsqueeze(-2)).mT, torch.diag_embed(r.sqrt())
@@ -204,7 +227,12 @@ class _TriangularFactor(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
-        """Return the gradients with respect to `B`, `v` and `r`."""
+        """Return the gradients with respect to `B`, `v` and `r`.
+
+        Args:
+            ctx: Autograd's context.
+            grads: The gradient with respect to `L`.
+        """
         (grad,), (B, v, r, L) = grads, ctx.saved_tensors
         phi = (L.mT @ grad).tril()
         phi = phi - 0.5 * torch.diag_embed(phi.diagonal(dim1=-2, dim2=-1))

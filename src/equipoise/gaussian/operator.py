@@ -141,7 +141,7 @@ class DiagonalFactor:
 
     def __init__(self, operator: BalanceOperator, var: Tensor, tol_var: Tensor):
         self.operator = operator
-        self.S = operator.apply_squared(var) + tol_var
+        self.S = operator.apply_squared(var) + tol_var  # C1
         self.inverse_diag = reciprocal_or_zero(self.S)
 
     def solve(self, rhs: Float[Tensor, "... m"]) -> Float[Tensor, "... m"]:

@@ -61,14 +61,24 @@ class SparseGram:
     def gram(
         self, products: Float[Tensor, "... p"], w: Float[Tensor, "... n_blocks J"]
     ) -> Float[Tensor, "... n_blocks k k"]:
-        """Compute `B diag(w) Bᵀ` from the pairs' `products`."""
+        """Compute `B diag(w) Bᵀ` from the pairs' `products`.
+
+        Args:
+            products: Products of pairs of coefficients, shape `(..., p)`.
+            w: Weights of the columns, shape `(..., n_blocks, J)`.
+        """
         n_blocks, k, _ = self.shape
         return _sum_by_position(products * _take(w.flatten(-2), self.columns), self.positions, (n_blocks, k, k))
 
     def adjoint_diag(
         self, products: Float[Tensor, "... p"], X: Float[Tensor, "... n_blocks k k"]
     ) -> Float[Tensor, "... n_blocks J"]:
-        """Compute `diag(Bᵀ X B)` from the pairs' `products`."""
+        """Compute `diag(Bᵀ X B)` from the pairs' `products`.
+
+        Args:
+            products: Products of pairs of coefficients, shape `(..., p)`.
+            X: Matrices by block, shape `(..., n_blocks, k, k)`.
+        """
         n_blocks, _, J = self.shape
         return _sum_by_position(products * _take(X.flatten(-3), self.positions), self.columns, (n_blocks, J))
 

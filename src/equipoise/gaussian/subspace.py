@@ -48,7 +48,7 @@ def singular_log_prob(
     log_prob = operator.factor(var, torch.where(exact, 1.0, tol_var)).log_prob(torch.where(exact, 0.0, residual))
     log_prob = log_prob + 0.5 * LOG_2PI * exact.to(residual.dtype).sum(-1)
     violated = (exact & (residual.abs() > rounding)).any(-1)
-    return torch.where(violated, -math.inf, log_prob - 0.5 * _gram_log_det(operator, exact))
+    return torch.where(violated, -math.inf, log_prob - 0.5 * _gram_log_det(operator, exact))  # L3
 
 
 def _gram_log_det(operator: BalanceOperator, rows: Bool[Tensor, "... m"]) -> Tensor:
@@ -73,7 +73,7 @@ def _dense_singular_log_prob(operator: BalanceOperator, residual, var, tol_var, 
     density = -0.5 * (u.square().sum(-1) + rank * LOG_2PI) - L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     bound = (P.abs() @ (rounding / root).unsqueeze(-1)).squeeze(-1)
     violated = (exact_part.abs() > bound + torch.finfo(z.dtype).tiny).any(-1)
-    log_prob = density - log_volume(V, B * (var == 0).to(B.dtype).unsqueeze(-2)) - root.log().sum(-1)
+    log_prob = density - log_volume(V, B * (var == 0).to(B.dtype).unsqueeze(-2)) - root.log().sum(-1)  # L3
     return torch.where(violated, -math.inf, log_prob)
 
 
@@ -126,4 +126,4 @@ def log_volume(V: Float[Tensor, "... m m"], B: Float[Tensor, "... m n_y"]) -> Fl
     M = torch.cat([B.mT @ V, torch.diag_embed(absent.to(V.dtype))], -2)  # a column of the identity counts as log 1 = 0
     length = torch.linalg.vector_norm(M, dim=-2)
     R = torch.linalg.qr(M / length.unsqueeze(-2), mode="r").R
-    return length.log().sum(-1) + R.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+    return length.log().sum(-1) + R.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)  # L3

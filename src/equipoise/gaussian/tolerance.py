@@ -148,7 +148,7 @@ class LogNormalVariance(nn.Module):
             KL = log(σ_p / σ_q) + (σ_q² + (μ_q − μ_p)²) / (2 σ_p²) − ½          (K2)
         """
         ratio = self.std / self.prior_std
-        kl = 0.5 * (ratio.square() + ((self.loc - self.prior_mean) / self.prior_std).square() - 1.0) - ratio.log()
+        kl = 0.5 * (ratio.square() + ((self.loc - self.prior_mean) / self.prior_std).square() - 1.0) - ratio.log()  # K2
         return torch.where(self.learned, kl, 0.0)
 
 
@@ -210,7 +210,7 @@ class GaussianOffset(nn.Module):
 
     def kl_terms(self) -> Float[Tensor, " m"]:
         """Compute `KL(N(loc, std²) ‖ N(0, 1))` of each offset in nats, 0 where none is learned (K3)."""
-        return torch.where(self.learned, 0.5 * (self.std.square() + self.loc.square() - 1.0) - self.log_std, 0.0)
+        return torch.where(self.learned, 0.5 * (self.std.square() + self.loc.square() - 1.0) - self.log_std, 0.0)  # K3
 
 
 def _noise_like(loc: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Float[Tensor, "... k"]:
@@ -298,4 +298,4 @@ def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
         (1.6487, 2.1612)
     """
     mean = math.exp(mu + 0.5 * std**2)
-    return mean, mean * math.sqrt(math.expm1(std**2))
+    return mean, mean * math.sqrt(math.expm1(std**2))  # K4

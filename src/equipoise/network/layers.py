@@ -45,7 +45,13 @@ def layer_views(flat: Float[Tensor, "... P"], sizes: Sequence[int]) -> list[tupl
 
 
 def split_units(flat: Float[Tensor, " units"], n: int, sizes: Sequence[int]) -> list[Tensor]:
-    """Return views of shape `(n, width)` of each layer in a flat vector of numbers for all units of all rows."""
+    """Return views of shape `(n, width)` of each layer in a flat vector of numbers for all units of all rows.
+
+    Args:
+        flat: Numbers for all units of all rows, layer by layer.
+        n: Number of rows.
+        sizes: Widths of inputs, hidden layers and outputs.
+    """
     return [part.view(n, -1) for part in flat.split([n * width for width in sizes[1:]])]
 
 
@@ -102,7 +108,12 @@ class CompiledDraws(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Return the gradients of `loc` and `log_std`."""
+        """Return the gradients of `loc` and `log_std`.
+
+        Args:
+            ctx: Autograd's context.
+            grad: Gradient with respect to the units of the last layer.
+        """
         from equipoise.fast import layers as loops
 
         (loc,), (widths, *saved) = ctx.saved_tensors, ctx.saved
@@ -132,7 +143,12 @@ class CompiledMeans(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Return the gradient of `loc`."""
+        """Return the gradient of `loc`.
+
+        Args:
+            ctx: Autograd's context.
+            grad: Gradient with respect to the units of the last layer.
+        """
         from equipoise.fast import layers as loops
 
         (loc,), (widths, *saved) = ctx.saved_tensors, ctx.saved

@@ -82,7 +82,7 @@ class WeightPosterior(nn.Module, ABC):
             layer: Number of the layer, from 0.
             h: Its inputs.
         """
-        raise TypeError(f"The posterior {self.name!r} has no layer moments.")
+        raise InputTypeError(f"The posterior {self.name!r} has no layer moments.")
 
     def settings(self) -> dict[str, Any]:
         """Return further arguments with which the class makes such a posterior again, as JSON can hold them."""

@@ -3,7 +3,7 @@
 In: a fitted model, its `Standardizer` and inputs. Out: a `Predictive` with mean, standard deviation, quantiles, joint
 samples, densities and the `Ledger` of its variance; its scores; and the trust in each balance and sensor after a fit.
 
-Calls: `network`, `data`, `gaussian`, `balances`.
+Calls: `network`, `data`, `gaussian`, `fast`, `balances`.
 """
 
 import lazy_loader

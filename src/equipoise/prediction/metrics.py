@@ -306,7 +306,12 @@ class _Tally:
         self.counts = np.zeros((len(self.names), len(LOG10_EDGES) + 1), dtype=np.int64)
 
     def add(self, first: int, sizes: Float[np.ndarray, "k n_draws n"]) -> None:
-        """Add the absolute residuals of draws number `first` and following."""
+        """Add the absolute residuals of draws number `first` and following.
+
+        Args:
+            first: Number of the first of these draws.
+            sizes: Absolute residuals, shape `(k, n_draws, n)`.
+        """
         self.sums[:, first : first + sizes.shape[1]] += sizes.sum(2)
         self.counts += _histogram(sizes.reshape(len(sizes), -1))
 

@@ -67,7 +67,11 @@ class RunningMoments:
         return self._average[name] + self._reference[name] if name in self._reference else self._average[name]
 
     def cov(self, a: str, b: str) -> Float[Tensor, "..."]:
-        """Return the covariance of a pair of fields over all draws."""
+        """Return the covariance of a pair of fields over all draws.
+
+        Args:
+            a, b: Names of the fields; they must be one of the pairs.
+        """
         return self._average[a, b] - self._average[a] * self._average[b]
 
 
@@ -193,7 +197,7 @@ class MixtureMoments:
 
     def __init__(self, *, dense: bool = False):
         self.weights = RunningWeights()
-        self._within: Callable = covariance_within if dense else variance_within
+        self._within: Callable = _covariance_within if dense else _variance_within
         self._outer: Callable = _outer_product if dense else torch.square
         self._mean, self._second = RunningMean(), RunningMean()
 
@@ -226,14 +230,14 @@ class MixtureMoments:
         return self._second.value  # R12
 
 
-def variance_within(
+def _variance_within(
     gaussian: Gaussian, weight: Tensor, mean: Tensor, sensor_var: Tensor | float = 0.0
 ) -> Float[Tensor, "n n_y"]:
     """Return the variance of a weighted block of draws about its mean."""
     return (weight.unsqueeze(-1) * (gaussian.var + sensor_var + (gaussian.mean - mean).square())).sum(0)
 
 
-def covariance_within(
+def _covariance_within(
     gaussian: Gaussian, weight: Tensor, mean: Tensor, sensor_var: Tensor | float = 0.0
 ) -> Float[Tensor, "n n_y n_y"]:
     """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw."""
@@ -276,7 +280,12 @@ class MomentTable:
         return (rows.start, rows.stop) in self._lacking
 
     def put(self, rows: slice, moments: RunningMoments) -> None:
-        """Fill a chunk, if it is lacking, from the moments over all draws of the fields `mean` and `var`."""
+        """Fill a chunk, if it is lacking, from the moments over all draws of the fields `mean` and `var`.
+
+        Args:
+            rows: The chunk of rows.
+            moments: Moments of the fields `mean` and `var` over all draws, at these rows.
+        """
         if self.lack(rows):
             self.mean[rows] = moments.mean("mean").cpu().numpy()
             self.var[rows] = (moments.mean("var") + moments.cov("mean", "mean")).cpu().numpy()  # P2

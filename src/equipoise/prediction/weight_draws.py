@@ -21,7 +21,12 @@ Heads = tuple[Tensor, ...]
 
 
 def draws_between(draws: PosteriorDraws, start: int, stop: int) -> PosteriorDraws:
-    """Return the draws of a block from number `start` up to, but not including, number `stop`."""
+    """Return the draws of a block from number `start` up to, but not including, number `stop`.
+
+    Args:
+        draws: The draws of a block.
+        start, stop: Numbers of the first draw and of the one after the last.
+    """
     parts = (getattr(draws, part.name) for part in fields(draws))
     return PosteriorDraws(*(None if part is None else part[start:stop] for part in parts))  # type: ignore[arg-type]
 

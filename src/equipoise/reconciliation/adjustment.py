@@ -125,12 +125,25 @@ class Whitening:
 def spread_terms(
     G: Float[np.ndarray, "f k"], spread: Float[np.ndarray, "..."], *, triangular: bool = False
 ) -> Float[np.ndarray, "*rows k f"]:
-    """Return `Fᵀ Gᵀ`, shape `(..., k, f)`, for standard deviations or, if triangular, a lower triangle `F`."""
+    """Return `Fᵀ Gᵀ`, shape `(..., k, f)`, for standard deviations or, if triangular, a lower triangle `F`.
+
+    Args:
+        G: Coefficients, shape `(f, k)`.
+        spread: Standard deviations, shape `(..., k)`, or the triangle `F`, shape `(k, k)`.
+        triangular: Whether `spread` is a triangle.
+    """
     return spread.T @ G.T if triangular else spread[..., None] * G.T
 
 
 def solve_triangle(triangle: Array, right: Array, *, transposed: bool = False, lower: bool = False) -> Array:
-    """Solve a triangular system; a system without rows or without columns is allowed."""
+    """Solve a triangular system; a system without rows or without columns is allowed.
+
+    Args:
+        triangle: The matrix, shape `(k, k)`.
+        right: Right sides, shape `(k, r)`.
+        transposed: Whether to solve with the transposed matrix.
+        lower: Whether the matrix is a lower triangle.
+    """
     if not triangle.size or not right.size:
         return np.zeros((len(triangle), right.shape[1]))
     trans = 1 if transposed else 0

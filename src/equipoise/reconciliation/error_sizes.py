@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -76,8 +77,19 @@ MOST_FALSE = 0.5  # largest share of the rows that may count as false alarms
 MIXED = 0.1  # share of rows with true errors of the other sign above which the error has no definite sign
 
 
+AnyTotals = TypeVar("AnyTotals", bound="Additive")
+
+
+class Additive:
+    """A dataclass of totals; those of two pieces of a table add up, field by field, to those of both."""
+
+    def __add__(self: AnyTotals, other: AnyTotals) -> AnyTotals:
+        names = [part.name for part in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
 @dataclass(frozen=True, eq=False)
-class SuspectErrors:
+class SuspectErrors(Additive):
     """Errors of c candidates in the rows in which they are the suspect; those of two pieces of a table can be added.
 
     A row in which a candidate is the suspect was selected for its large |z|, so that the mean over such rows is too
@@ -115,9 +127,6 @@ class SuspectErrors:
         counts, sums = (np.bincount(bins, weights, count * BINS).reshape(count, BINS) for weights in (None, limits))
         moments = ColumnMoments.of(z * std), ColumnMoments.of(z), ColumnMoments.of(std)
         return cls(*moments, negative, counts, sums.astype(float))
-
-    def __add__(self, other: SuspectErrors) -> SuspectErrors:
-        return SuspectErrors(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def count(self) -> NDArray[np.intp]:

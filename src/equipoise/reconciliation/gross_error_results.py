@@ -262,7 +262,12 @@ class GrossErrorTest:
 
 
 def worst_candidates(z: Array, limit: Array) -> NDArray[np.intp]:
-    """Find the position of the largest |z| of each row, the first of equals, or −1 where none exceeds the limit."""
+    """Find the position of the largest |z| of each row, the first of equals, or −1 where none exceeds the limit.
+
+    Args:
+        z: Statistics of the candidates, shape `(rows, c)`; NaN where one cannot be tested.
+        limit: Critical value of each row, shape `(rows,)`.
+    """
     worst = np.full(len(z), -1)
     for start in range(0, len(z), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
@@ -274,7 +279,12 @@ def worst_candidates(z: Array, limit: Array) -> NDArray[np.intp]:
 
 
 def row_index(labels: Any, rows: NDArray[np.intp]) -> pd.Index:
-    """Return the labels of selected rows as a pandas index with a name."""
+    """Return the labels of selected rows as a pandas index with a name.
+
+    Args:
+        labels: Labels of all rows.
+        rows: Positions of the selected rows.
+    """
     import pandas as pd
 
     selected = labels[rows]
@@ -293,6 +303,12 @@ def _line(candidate: Candidate, z: float, size: float, half: float, limit: float
 
 
 def size_in_words(candidate: Candidate, size: float, half: float) -> str:
-    """Describe a bias or a leak by its size, half of its interval, and its unit."""
+    """Describe a bias or a leak by its size, half of its interval, and its unit.
+
+    Args:
+        candidate: The sensor or balance.
+        size: Size of the gross error.
+        half: Half of its interval.
+    """
     noun = "bias" if candidate.kind == SENSOR else "leak"
     return f"{noun} {size:.4g} ± {half:.4g}" + (f" {candidate.unit}" if candidate.unit else "")

@@ -36,12 +36,24 @@ NUMBERS_AT_ONCE = 2**21  # numbers that are compared at once
 
 
 def measurement_test(solution: Solution, level: float, correction: str | None) -> GrossErrorTest:
-    """Test each sensor for a bias, with maximum power (R7)."""
+    """Test each sensor for a bias, with maximum power (R7).
+
+    Args:
+        solution: The reconciled measurements.
+        level: Confidence level of the test of a row.
+        correction: Correction for several candidates; None for none.
+    """
     return _directional_test("Measurement test", solution, level, correction, leaks=False)
 
 
 def likelihood_ratio_test(solution: Solution, level: float, correction: str | None) -> GrossErrorTest:
-    """Test each sensor for a bias and each balance for a leak by the likelihood ratio (R7)."""
+    """Test each sensor for a bias and each balance for a leak by the likelihood ratio (R7).
+
+    Args:
+        solution: The reconciled measurements.
+        level: Confidence level of the test of a row.
+        correction: Correction for several candidates; None for none.
+    """
     return _directional_test("Likelihood ratio test", solution, level, correction, leaks=True)
 
 
@@ -51,7 +63,7 @@ def _directional_test(
     """Test each candidate along its direction in the whitened residuals of all pieces of a table."""
     table = solution.measurements
     blocks = (_residual_block(piece, candidate_directions(solution, piece, leaks=leaks)) for piece in solution.pieces())
-    settings = Settings(candidates_of(solution, leaks=leaks), level, correction, table.labels, table.single)
+    settings = GrossErrorSettings(candidates_of(solution, leaks=leaks), level, correction, table.labels, table.single)
     return gross_error_test(
         title, blocks, settings, shared_directions=len(solution.groups) == 1 and table.std.ndim == 1
     )
@@ -84,7 +96,7 @@ class ResidualBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
+class GrossErrorSettings:
     """The candidates of a test, its confidence level and correction for many tests, and the names of the rows.
 
     Args:
@@ -103,7 +115,7 @@ class Settings:
 
 
 def gross_error_test(
-    title: str, blocks: Iterable[ResidualBlock], settings: Settings, *, shared_directions: bool = False
+    title: str, blocks: Iterable[ResidualBlock], settings: GrossErrorSettings, *, shared_directions: bool = False
 ) -> GrossErrorTest:
     """Test each candidate of each row along its direction in the whitened residuals (R7).
 
@@ -167,6 +179,11 @@ def nodal_test(solution: Solution, level: float, correction: str | None) -> Gros
         z_k = (C z − b)_k / sqrt((C V Cᵀ)_kk + r_k)        (R6)
 
     A balance with an unmeasured variable cannot be tested in this way; the likelihood ratio test can use it.
+
+    Args:
+        solution: The reconciled measurements.
+        level: Confidence level of the test of a row.
+        correction: Correction for several candidates; None for none.
     """
     table = solution.measurements
     C, b = table.C, table.constraint.b
@@ -185,7 +202,13 @@ def nodal_test(solution: Solution, level: float, correction: str | None) -> Gros
 
 
 def candidates_of(solution: Solution, *, sensors: bool = True, leaks: bool = True) -> tuple[Candidate, ...]:
-    """List the candidates for gross errors: the sensors that are reconciled, then the balances."""
+    """List the candidates for gross errors: the sensors that are reconciled, then the balances.
+
+    Args:
+        solution: The reconciled measurements.
+        sensors: Whether sensors are candidates.
+        leaks: Whether balances are candidates.
+    """
     table = solution.measurements
     named = zip(table.names[: table.reported], table.units, strict=False)
     candidates = [Candidate(name, SENSOR, unit) for name, unit in named] if sensors else []

@@ -112,7 +112,7 @@ def measurements(
 
 def _rows(argument: str, data: Any, names: tuple[str, ...]) -> tuple[Array, bool]:
     """Return a table as an array `(rows, n)`, and whether it was a single row."""
-    array = numbers(argument, _ordered(argument, data, names)).copy()  # the user's own array may be changed later
+    array = as_numbers(argument, _ordered(argument, data, names)).copy()  # the user's own array may be changed later
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         rule = f"{argument} must have {len(names)} columns ({quoted_list(names)})"
         raise ReconciliationError(f"{rule}, but got shape {array.shape}. Give one row, or a table of rows.")
@@ -156,7 +156,7 @@ def _ordered(argument: str, data: Any, names: tuple[str, ...], default: float | 
     return [data.get(name, default) for name in names]
 
 
-def numbers(argument: str, data: Any) -> Array:
+def as_numbers(argument: str, data: Any) -> Array:
     """Convert the user's data to an array of floats of any shape.
 
     Args:
@@ -205,7 +205,7 @@ def _std_of(
     if data is None:
         advice = f"Give one for each of {quoted_list(names)}, or covariance"
         raise ReconciliationError(f"{argument} must hold standard deviations, but got None. {advice}.")
-    std = numbers(argument, _ordered(argument, data, names, default))
+    std = as_numbers(argument, _ordered(argument, data, names, default))
     shapes = [(), (len(names),)] + ([] if values is None else [values.shape])
     if std.shape not in shapes:
         rule = f"{argument} must be one number, or one for each of {quoted_list(names)}"
@@ -231,7 +231,7 @@ def _check_std(argument: str, std: Array, names: tuple[str, ...], values: Array 
 
 def _covariance(data: Any, std: Any, outputs: tuple[str, ...]) -> Array:
     """Return the covariance of the outputs; it must be positive definite but for exact outputs, whose rows are 0."""
-    V, n = numbers("covariance", _square(data, outputs)), len(outputs)
+    V, n = as_numbers("covariance", _square(data, outputs)), len(outputs)
     if V.shape != (n, n):
         rule = f"covariance must have shape ({n}, {n}), for {quoted_list(outputs)}"
         raise ReconciliationError(f"{rule}, but got shape {V.shape}. Use std for variances alone.")
@@ -260,7 +260,7 @@ def _square(data: Any, outputs: tuple[str, ...]) -> Any:
         return data
     index: list[Any] = list(getattr(data, "index", ()))
     rows: list[Any] = index if set(index) >= set(outputs) else list(frames.columns_of(data))
-    table = numbers("covariance", _ordered("covariance", data, outputs))
+    table = as_numbers("covariance", _ordered("covariance", data, outputs))
     return table[[rows.index(name) for name in outputs]] if set(rows) >= set(outputs) else table
 
 

@@ -20,7 +20,7 @@ from equipoise.reconciliation import trends
 from equipoise.reconciliation.classical_reconciliation import BeforeAfter
 from equipoise.reconciliation.contributions import Contributions
 from equipoise.reconciliation.gross_error_results import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
-from equipoise.reconciliation.gross_errors import ResidualBlock, Settings, count_distinct, gross_error_test
+from equipoise.reconciliation.gross_errors import GrossErrorSettings, ResidualBlock, count_distinct, gross_error_test
 from equipoise.reconciliation.logbook import Logbook, logbook_with_model
 from equipoise.reconciliation.measurements import ReconciliationError
 from equipoise.reconciliation.readings import Readings, check_against, readings
@@ -334,7 +334,9 @@ class ModelReconciliation:
 
     def _directional_test(self, title: str, level: Any, correction: Any, *, leaks: bool) -> GrossErrorTest:
         level = self.level if level is None else checked_level(level)
-        settings = Settings(self._candidates(leaks), level, checked_correction(correction), self.readings.labels)
+        settings = GrossErrorSettings(
+            self._candidates(leaks), level, checked_correction(correction), self.readings.labels
+        )
         parts = self._residual_parts(leaks=leaks)
         return gross_error_test(title, (ResidualBlock(*part, count_distinct(part[-1])) for part in parts), settings)
 

@@ -13,7 +13,7 @@ from equipoise.balances import did_you_mean, quoted_list
 from equipoise.data import frames
 from equipoise.gaussian import exact_directions
 from equipoise.prediction import Predictive
-from equipoise.reconciliation.measurements import ReconciliationError, numbers
+from equipoise.reconciliation.measurements import ReconciliationError, as_numbers
 
 Array = NDArray[np.float64]
 
@@ -151,7 +151,7 @@ def _table(argument: str, data: Any, outputs: tuple[str, ...], n_rows: int, othe
     columns = _columns(data)
     if columns is not None:
         return _assemble(argument, columns, outputs, n_rows, others)
-    array = numbers(argument, data)
+    array = as_numbers(argument, data)
     if len(outputs) == 1 and array.shape == (n_rows,):
         array = array[:, None]
     shapes = [(n_rows, len(outputs))] + ([(len(outputs),)] if argument == "std" else [])
@@ -181,7 +181,7 @@ def _assemble(
         raise ReconciliationError(f"{rule}, but got {unknown[0]!r}. {did_you_mean(str(unknown[0]), outputs)}")
     table = np.full((n_rows, len(outputs)), np.nan)
     for j, name in enumerate(outputs):
-        column = numbers(f"{argument} of {name!r}", columns.get(name, np.nan))
+        column = as_numbers(f"{argument} of {name!r}", columns.get(name, np.nan))
         if column.shape not in ((), (n_rows,)):
             wanted = f"{argument} must have {n_rows} rows, like X"
             raise ReconciliationError(f"{wanted}, but got {len(column)} for {name!r}. Make them agree.")

@@ -248,7 +248,12 @@ class _Search:
         self.freedom[rows] -= 1
 
     def suspects(self, positions: NDArray[np.intp], candidates: tuple[Candidate, ...]) -> list[Suspect]:
-        """List the gross errors that were found, with the errors of each row estimated together."""
+        """List the gross errors that were found, with the errors of each row estimated together.
+
+        Args:
+            positions: Positions of the rows in the table.
+            candidates: The candidates for gross errors.
+        """
         steps_of_rows: list[list[tuple[int, float, NDArray[np.bool_]]]] = [[] for _ in positions]
         for step in self.steps:
             for row, chosen, z, alike in zip(step.rows, step.chosen, step.z, step.alike, strict=True):

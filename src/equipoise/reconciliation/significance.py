@@ -49,6 +49,9 @@ def half_width(level: float) -> float:
 def chi_square_threshold(level: float, degrees_of_freedom: Any) -> Array:
     """Return the value below which a χ² number stays with probability `level`; NaN without degrees of freedom.
 
+    Args:
+        level: The probability.
+        degrees_of_freedom: Degrees of freedom, of any shape.
     Example:
         >>> chi_square_threshold(0.95, [3, 0]).round(4)
         array([7.8147,    nan])
@@ -62,7 +65,12 @@ def chi_square_threshold(level: float, degrees_of_freedom: Any) -> Array:
 
 
 def chi_square_p(statistic: Any, degrees_of_freedom: Any) -> Array:
-    """Return the probability of a χ² number at least this large; NaN without degrees of freedom."""
+    """Return the probability of a χ² number at least this large; NaN without degrees of freedom.
+
+    Args:
+        statistic: The number, of any shape.
+        degrees_of_freedom: Degrees of freedom, of that shape or a scalar.
+    """
     count = np.asarray(degrees_of_freedom, float)
     return np.where(count > 0, chdtrc(np.where(count > 0, count, 1.0), statistic), np.nan)
 

@@ -40,7 +40,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RowGroup:
     """All rows with one measurement pattern, and their adjustment."""
 
     rows: slice | NDArray[np.intp]
@@ -75,11 +75,11 @@ class Solution:
     dropped: NDArray[np.bool_] | None = None
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[RowGroup, ...]:
         """Rows by measurement pattern, in order of their first row."""
         z, C = self.measurements.values, self.measurements.C
         scaled, _ = equilibrate(C)
-        return tuple(Group(rows, self._adjuster(C, scaled, rows)) for rows in _equal_rows(self._marks(), len(z)))
+        return tuple(RowGroup(rows, self._adjuster(C, scaled, rows)) for rows in _equal_rows(self._marks(), len(z)))
 
     def pieces(self) -> Iterator[Piece]:
         """Iterate over all rows, in pieces that keep memory bounded.
@@ -148,11 +148,12 @@ class Solution:
 
         Args:
             row: Position of the row.
+        Raises: ReconciliationError, if there is no such row.
         """
         for group in self.groups:
             if isinstance(group.rows, slice) or row in group.rows:
                 return group.adjuster
-        raise IndexError(row)
+        raise ReconciliationError(f"row must be a position among {len(self.measurements)}, but got {row}.")
 
     def factor_of(self, row: int) -> Whitening:
         """Return the whitening factor of one row.

@@ -5,7 +5,7 @@ Totals of two pieces of a table add up to those of both, so that memory does not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from heapq import nlargest
 from operator import add
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.error_sizes import ColumnMoments, SuspectErrors
+from equipoise.reconciliation.error_sizes import Additive, ColumnMoments, SuspectErrors
 from equipoise.reconciliation.gross_error_results import (
     EQUAL_WITHIN,
     ROWS_AT_ONCE,
@@ -70,7 +70,7 @@ class WorstRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Totals:
+class Totals(Additive):
     """Totals over the rows of a table; those of two pieces add up to those of both.
 
     There are n variables, m balances, and c candidates for gross errors (the variables, then the balances).
@@ -107,9 +107,6 @@ class Totals:
     nodal_alarms: Int[np.ndarray, " m"]
     worst_rows: WorstRows
     timeline: Timeline
-
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 In: names of methods and cases, or a job file. Out: a fitted `MethodRegressor`, or a `Comparison` with its page.
 
-Calls: `estimator` and all rooms below it, and of `app` job files, tables and charts.
+Calls: see the rooms inside.
 """
 
 import lazy_loader

@@ -1,3 +1,4 @@
+from .cases import battery as battery
 from .cases.case import Case as Case, CaseError as CaseError
 from .comparison.comparison import Comparison as Comparison, as_case as as_case, compare as compare
 from .comparison.summary import ScoreCell as ScoreCell

@@ -34,30 +34,57 @@ def run_checks(checks: Iterator[tuple[str, Check]], who: str) -> None:
 
 
 def bound(check: Callable[[Any], None], implementation: Any) -> Check:
-    """Return the check of this implementation as a function without arguments."""
+    """Return the check of this implementation as a function without arguments.
+
+    Args:
+        check: The check.
+        implementation: What it is called with.
+    """
     return lambda: check(implementation)
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise an `AssertionError` with this message unless the condition holds."""
+    """Raise an `AssertionError` with this message unless the condition holds.
+
+    Args:
+        condition: What must be true.
+        message: The message of the error.
+    """
     if not condition:
         raise AssertionError(message)
 
 
 def require_close(actual: Tensor, expected: Tensor, rtol: float, words: str) -> None:
-    """Raise an `AssertionError` unless the values agree, relative to the largest of them or to 1."""
+    """Raise an `AssertionError` unless the values agree, relative to the largest of them or to 1.
+
+    Args:
+        actual: The values to check.
+        expected: What they must be, of the same shape.
+        rtol: Largest relative difference.
+        words: Beginning of the message.
+    """
     error = float((actual - expected).abs().max())
     size = max(1.0, float(expected.abs().max()))
     require(error <= rtol * size, f"{words}: expected {expected.tolist()}, got {actual.tolist()}")
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
-    """Draw standard normal numbers in float64."""
+    """Draw standard normal numbers in float64.
+
+    Args:
+        shape: Shape of the array.
+        seed: Seed of the draw.
+    """
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def fitted_and_opened(implementation: type, **parameters: Any) -> ConstrainedBNNRegressor:
-    """Train a small model, check that it predicts and reconciles, and return it as it is after saving and loading."""
+    """Train a small model, check that it predicts and reconciles, and return it as it is after saving and loading.
+
+    Args:
+        implementation: Class of the likelihood or posterior.
+        parameters: Parameters of the estimator.
+    """
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (60, 2))
     a, b = np.sin(X[:, 0]), X[:, 1] ** 2

@@ -69,6 +69,11 @@ class Group:
         """Set every `.grad` to `Σ weight · gradient` over processes and return `Σ weight · loss`, in one message.
 
         A process without rows has weight 0, so that gradients of earlier steps do not count.
+
+        Args:
+            parameters: Parameters with gradients of this process.
+            loss: Loss of this process, a scalar.
+            weight: Weight of this process.
         """
         if self.size == 1:
             return loss

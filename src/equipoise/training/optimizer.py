@@ -97,6 +97,9 @@ class Adam:
 def clip_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
     """Scale all gradients together so that their norm is at most `max_norm`, with the same bits as `clip_grad_norm_`.
 
+    Args:
+        parameters: Parameters with gradients.
+        max_norm: Largest norm of all gradients together.
     Example:
         >>> weight = nn.Parameter(torch.zeros(2))
         >>> weight.grad = torch.tensor([30.0, 40.0])

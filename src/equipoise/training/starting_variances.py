@@ -65,7 +65,12 @@ def _log(var: Tensor) -> Tensor:
 
 
 def balance_var(B: Float[Tensor, "m n_y"], rows: AnyRows) -> Float[Tensor, " m"]:
-    """Compute the variance of each balance's residual `t − B y` over rows that have all of its outputs; NaN without."""
+    """Compute the variance of each balance's residual `t − B y` over rows that have all of its outputs; NaN without.
+
+    Args:
+        B: Coefficients, shape `(m, n_y)`.
+        rows: Measured rows.
+    """
     moments = Moments.over(_residuals(B, part) for part in rows.pieces())
     return torch.as_tensor(np.where(moments.count > 0, moments.var, np.nan)).to(B)
 
@@ -85,7 +90,12 @@ def _var_of_means(model: ConstrainedBNN, rows: AnyRows) -> Tensor:
 
 
 def output_residual_var(mean: Tensor, y: Tensor) -> Tensor:
-    """Compute the mean squared residual of each output over its measured values, shape `(n_y,)`."""
+    """Compute the mean squared residual of each output over its measured values, shape `(n_y,)`.
+
+    Args:
+        mean: Predicted means, shape `(n, n_y)`.
+        y: Measured outputs, shape `(n, n_y)`; NaN where missing.
+    """
     squares, counts = _squares(mean, y)
     return squares / counts.clamp_min(1)
 

@@ -78,10 +78,10 @@ def test_a_missing_column_of_the_table_is_proposed_for_a_balance(folder, capsys)
     out = capsys.readouterr().out
     assert "  and put 'Lead [V]' into known, or into outputs if it is to be predicted" in out
     (advice,) = (line.strip() for line in out.splitlines() if line.startswith("  voltage = "))
-    told = job.replace('voltage = "Terminal = Voltage"', advice).replace(
+    text = job.replace('voltage = "Terminal = Voltage"', advice).replace(
         "[balances]", 'known = ["Lead [V]"]\n[balances]'
     )
-    handmade_table.write(folder, job=told)
+    handmade_table.write(folder, job=text)
     assert main(["check", "cell.toml"]) == 0
 
 

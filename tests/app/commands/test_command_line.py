@@ -32,14 +32,14 @@ def test_help_and_version_import_nothing_slow():
     probe = [sys.executable, "-c", HELP_PROBE, json.dumps(asked)]
     run = subprocess.run(probe, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
-    said, slow = json.loads(run.stdout)
+    printed, slow = json.loads(run.stdout)
     assert slow == []
-    assert {code for code, _ in said.values()} == {0}
-    assert all(f"\n  {command} " in said["--help"][1] for command in COMMANDS)
-    assert "Exit codes: 0 done, 1 a balance does not hold (check), 2" in said["--help"][1]
-    assert said["--version"][1] == f"equipoise {importlib.metadata.version('equipoise')}\n"
+    assert {code for code, _ in printed.values()} == {0}
+    assert all(f"\n  {command} " in printed["--help"][1] for command in COMMANDS)
+    assert "Exit codes: 0 done, 1 a balance does not hold (check), 2" in printed["--help"][1]
+    assert printed["--version"][1] == f"equipoise {importlib.metadata.version('equipoise')}\n"
     for command in COMMANDS:
-        assert said[f"{command} --help"][1].startswith(f"Usage: equipoise {command} [OPTIONS]")
+        assert printed[f"{command} --help"][1].startswith(f"Usage: equipoise {command} [OPTIONS]")
 
 
 def test_the_short_word_for_help_is_understood_by_every_command(capsys):
@@ -94,11 +94,11 @@ def test_an_error_that_nobody_raised_on_purpose_is_called_a_bug_and_its_tracebac
     monkeypatch.setattr("equipoise.app.commands.check.diagnose_job", mistaken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["check", "cell.toml"]) == 70
-    said = capsys.readouterr().err
-    assert said.startswith("equipoise: This is a bug in equipoise, not in what was given to it (KeyError: 'x').")
-    assert len(said.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("equipoise: This is a bug in equipoise, not in its input (KeyError: 'x').")
+    assert len(printed.splitlines()) == 1
     (report,) = tmp_path.glob("equipoise-*.txt")
-    assert f"the traceback in '{report}'" in said
+    assert f"the traceback in '{report}'" in printed
     assert "in mistaken" in report.read_text("utf-8")
 
 

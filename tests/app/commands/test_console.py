@@ -44,11 +44,10 @@ def test_a_narrow_terminal_gets_the_columns_that_it_has_no_room_for_below_with_t
     ]
 
 
-def test_sentences_go_to_standard_output_remarks_and_problems_to_standard_error(capsys):
+def test_sentences_go_to_standard_output_and_notes_to_standard_error(capsys):
     console.print_text("[red]told[/red]")
     console.print_note("to know")
-    console.print_error("two\n  lines")
-    assert capsys.readouterr() == ("[red]told[/red]\n", "note: to know\nequipoise: two lines\n")
+    assert capsys.readouterr() == ("[red]told[/red]\n", "note: to know\n")
 
 
 def test_json_has_null_for_numbers_that_it_lacks_and_plain_ones_for_numpy(capsys):

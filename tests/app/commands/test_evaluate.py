@@ -70,11 +70,11 @@ def test_people_get_the_same_numbers_in_tables(said, new, fitted, capsys):
 def test_an_output_that_was_never_measured_has_no_scores(fitted, folder, capsys):
     handmade_table.write(folder, new_rows().assign(**{"Terminal [V]": np.nan}))
     assert main(["evaluate", str(fitted), "cell.csv", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    scores = said["outputs"]["Terminal [V]"]
+    printed = json.loads(capsys.readouterr().out)
+    scores = printed["outputs"]["Terminal [V]"]
     assert set(scores.values()) == {None}
-    assert said["balances"]["terminal"]["data"] is None
-    assert said["outputs"]["Loss [V]"]["rmse"] is not None
+    assert printed["balances"]["terminal"]["data"] is None
+    assert printed["outputs"]["Loss [V]"]["rmse"] is not None
 
 
 def test_a_table_in_which_nothing_was_measured_has_no_density(fitted, folder, capsys):
@@ -87,8 +87,8 @@ def test_a_table_in_which_nothing_was_measured_has_no_density(fitted, folder, ca
 def test_a_prediction_is_not_taken_for_measurements(fitted, folder, refused, options):
     assert main(["predict", str(fitted), "cell.csv", "-o", "out.csv", *options]) == 0
     for command in ("evaluate", "report"):
-        told = refused(command, fitted, "out.csv")
-        assert "'out.csv' must hold what was measured, but got a prediction: 'Voltage [V]' beside" in told
+        message = refused(command, fitted, "out.csv")
+        assert "'out.csv' must hold what was measured, but got a prediction: 'Voltage [V]' beside" in message
 
 
 def test_a_prediction_from_inputs_alone_is_not_taken_for_measurements(fitted, folder, refused):

@@ -61,10 +61,10 @@ def test_the_seed_of_the_command_line_takes_the_place_of_the_jobs(folder, whole)
     assert main(["fit", "cell.toml", "--seed", "3", "-o", "seeded.safetensors"]) == 0
     handmade_table.write(folder, job=f"{JOB}seed = 3\n")
     assert main(["fit", "cell.toml"]) == 0
-    said, job, other = map(load_file, ("seeded.safetensors", "cell.safetensors", whole / "cell.safetensors"))
+    seeded, job, other = map(load_file, ("seeded.safetensors", "cell.safetensors", whole / "cell.safetensors"))
     weights = "model.network.posterior.loc"
-    assert all(np.array_equal(said[name], job[name]) for name in job)
-    assert not np.array_equal(said[weights], other[weights])
+    assert all(np.array_equal(seeded[name], job[name]) for name in job)
+    assert not np.array_equal(seeded[weights], other[weights])
 
 
 def test_quick_takes_its_own_settings_and_says_that_results_need_more(folder, monkeypatch, capsys):
@@ -73,8 +73,12 @@ def test_quick_takes_its_own_settings_and_says_that_results_need_more(folder, mo
     out, err = capsys.readouterr()
     assert "2 epochs in " in out
     assert "note: --quick is for a first look; fit without it for results." in err
-    said = artifact.describe("cell.safetensors")
-    assert (said.configuration.hidden, said.configuration.n_draws, said.notes["quick"]) == ((3,), 2, True)
+    description = artifact.describe("cell.safetensors")
+    assert (description.configuration.hidden, description.configuration.n_draws, description.notes["quick"]) == (
+        (3,),
+        2,
+        True,
+    )
 
 
 def test_known_columns_enter_balances_and_not_the_network(fitted):
@@ -94,8 +98,8 @@ def test_a_job_without_balances_gives_a_plain_network(folder, capsys):
     assert main(["info", "cell.safetensors"]) == 0
     assert "a network without balances" in capsys.readouterr().out
     assert main(["evaluate", "cell.safetensors", "cell.csv", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (set(said["outputs"]), said["balances"]) == (set(OUTPUTS), {})
+    printed = json.loads(capsys.readouterr().out)
+    assert (set(printed["outputs"]), printed["balances"]) == (set(OUTPUTS), {})
 
 
 def test_what_check_would_remark_on_is_said_before_training(folder, capsys):

@@ -74,8 +74,8 @@ def test_options_of_the_fit_are_part_of_the_line_that_goes_on(folder, monkeypatc
         assert main(["fit", "cell.toml", "-o", "my model.safetensors", "--quick", "--seed", "3"]) == 130
     line = capsys.readouterr().err.partition("Go on with: equipoise ")[2].splitlines()[0]
     assert main(shlex.split(line)) == 0
-    said = artifact.describe("my model.safetensors")
-    assert (len(said.training.epochs), said.configuration.random_state) == (4, 3)
+    description = artifact.describe("my model.safetensors")
+    assert (len(description.training.epochs), description.configuration.random_state) == (4, 3)
 
 
 def test_a_fit_that_is_cut_short_twice_has_every_epoch_once_in_its_running_history(folder, monkeypatch, epochs):

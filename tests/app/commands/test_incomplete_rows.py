@@ -66,9 +66,9 @@ def test_what_is_said_of_missing_inputs_does_not_depend_on_pieces(
     table = cell(150, seed=1)
     table.loc[rows, "SOC"] = np.nan
     table.to_csv("new.csv", index=False)
-    said = refused("predict", fitted, "new.csv", "-o", "out.csv")
-    assert f"Column 'SOC' must hold a number in every row, but got none {where}" in said
-    assert ("--skip-incomplete" in said) == ("such rows" in where)
+    message = refused("predict", fitted, "new.csv", "-o", "out.csv")
+    assert f"Column 'SOC' must hold a number in every row, but got none {where}" in message
+    assert ("--skip-incomplete" in message) == ("such rows" in where)
 
 
 def test_several_tables_are_told_of_together(fitted, new, capsys):
@@ -125,21 +125,21 @@ def test_an_input_that_overflows_is_named_with_its_line(fitted, new, refused):
 
 
 def test_what_was_predicted_worst_is_called_by_its_line(fitted, new, monkeypatch):
-    said = {}
+    options = {}
 
     def findings(model, X, Y, **_):
-        said.update(rows=len(X))
+        options.update(rows=len(X))
         worst = tuple(Outlier(row, "OCV [V]", "V", 1.0, 2.0, 0.1, -10.0, ()) for row in (0, 145))
         return made_up(outliers=Outliers(worst, 4 * len(X), 0))
 
     def report(found, **settings):
-        said.update(lines=settings["lines"]([outlier.row for outlier in found.outliers.worst]))
+        options.update(lines=settings["lines"]([outlier.row for outlier in found.outliers.worst]))
 
     monkeypatch.setattr("equipoise.app.report.findings", findings)
     monkeypatch.setattr("equipoise.app.report.report", report)
     monkeypatch.setattr("equipoise.app.report.render", str)
     assert main(["report", str(fitted), "new.csv", "-o", "out.html", "--skip-incomplete"]) == 0
-    assert said == {"rows": 146, "lines": [2, 150]}
+    assert options == {"rows": 146, "lines": [2, 150]}
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -183,11 +183,11 @@ def test_check_calls_rows_by_their_place_in_the_table(job, new, folder, capsys):
     assert "note: 4 rows were left out, in which an input is missing.\n" in err
     assert "line 102" in out + err
     main(["check", "cell.toml", "--json"])
-    said = json.loads(capsys.readouterr().out)
-    (voltage,) = (balance for balance in said["balances"] if balance["name"] == "voltage")
+    printed = json.loads(capsys.readouterr().out)
+    (voltage,) = (balance for balance in printed["balances"] if balance["name"] == "voltage")
     assert voltage["worst_rows"][0]["row"] == 100
-    assert any("line 102" in sentence for sentence in said["warnings"])
-    assert said["n_rows"] == 146
+    assert any("line 102" in sentence for sentence in printed["warnings"])
+    assert printed["n_rows"] == 146
 
 
 def test_rows_that_occur_twice_are_those_of_the_table(job, new, folder, capsys):

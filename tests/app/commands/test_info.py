@@ -35,12 +35,12 @@ def test_columns_balances_training_and_tolerances_are_shown(fitted, capsys):
 
 def test_programs_get_all_of_it_as_json(fitted, capsys):
     assert main(["info", str(fitted), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["columns"]["known"] == ["Lead [V]"]
-    assert [balance["text"] for balance in said["balances"]] == ["Voltage = OCV - Loss", "Terminal = Voltage - Lead"]
-    assert len(said["training"]["epochs"]) == 30
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["columns"]["known"] == ["Lead [V]"]
+    assert [balance["text"] for balance in printed["balances"]] == ["Voltage = OCV - Loss", "Terminal = Voltage - Lead"]
+    assert len(printed["training"]["epochs"]) == 30
     expected = artifact.load(fitted).tolerances_["tol_std"]
-    assert pd.Series({t["balance"]: t["tol_std"] for t in said["tolerances"]}).to_dict() == expected.to_dict()
+    assert pd.Series({t["balance"]: t["tol_std"] for t in printed["tolerances"]}).to_dict() == expected.to_dict()
 
 
 def test_the_job_file_comes_back_as_it_was(fitted, capsys):

@@ -113,12 +113,12 @@ def test_columns_without_a_single_number_are_told_with_an_example(folder, capsys
     rows = [";".join([*cells.values(), f"{i}.5"]).replace(".", sign) for i in range(9)]
     (folder / "plant.csv").write_text("\n".join([";".join([*cells, "x"]), *rows]))
     assert main(["init", "plant.csv"]) == 0
-    told = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr().err.splitlines()
     rule, where = "is taken for text: Column {0!r} must hold numbers, but got", "in line 2 of 'plant.csv'."
     load = f"note: 'load' {rule.format('load')} '12{sign}5 kW' {where} Write numbers alone, and their unit into the "
-    assert [line.split()[1] for line in told] == ["'load'", "'share'", "'below'"]
-    assert told[0] == f"{load}column's name: [kW]."
-    assert told[1].endswith("[%].")
+    assert [line.split()[1] for line in printed] == ["'load'", "'share'", "'below'"]
+    assert printed[0] == f"{load}column's name: [kW]."
+    assert printed[1].endswith("[%].")
 
 
 def test_a_cell_that_is_no_number_is_told_where_decimals_have_a_comma(folder, capsys):

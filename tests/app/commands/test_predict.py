@@ -10,8 +10,8 @@ X = ["Current [A]", "SOC", "Lead [V]"]
 
 def test_the_help_says_which_part_of_a_variance_is_subtracted(capsys):
     assert main(["predict", "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "squared std as " + " + ".join(LEDGER_TERMS).replace("+ reduction", "- reduction") in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "squared std as " + " + ".join(LEDGER_TERMS).replace("+ reduction", "- reduction") in printed
 
 
 # --- What cannot be predicted or written ------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def named(suffix):
 
 
 def test_an_output_with_the_name_of_what_is_told_of_another_is_refused():
-    with pytest.raises(ArtifactError, match="'V std' is an output and also what is told of 'V'"):
+    with pytest.raises(ArtifactError, match="'V std' is an output and also a column of the prediction of 'V'"):
         check_output_names(["V", "V std"], samples=0, ledger=False)
     with pytest.raises(ArtifactError, match="'draw' is an output and also the number of a draw"):
         check_output_names(["draw"], samples=2, ledger=False)

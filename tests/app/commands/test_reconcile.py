@@ -44,7 +44,7 @@ def reconciled(folder):
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory):
-    """Of one run with everything: the folder, the table that it wrote, cells as they stand, and what it said."""
+    """Of one run with everything: the folder, the table that it wrote, cells as they stand, and what it printed."""
     folder, screen = tmp_path_factory.mktemp("usual"), io.StringIO()
     handmade_plant.write(folder)
     options = ["-o", "out.csv", "--report", "plant.html", "--time", "when"]
@@ -57,7 +57,7 @@ def usual(tmp_path_factory):
 class Usual:
     folder: Path
     table: pd.DataFrame
-    said: str
+    printed: str
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_pieces_of_a_table_give_what_the_whole_gives(reconciled, monkeypatch, ca
     table = plant()
     table.loc[30:40, "oil [kg/s]"] = np.nan
     table.to_csv("plant.csv", index=False)
-    whole, said = reconciled(), capsys.readouterr().out
+    whole, printed = reconciled(), capsys.readouterr().out
     sizes, append = [], reconcile.append_columns
     monkeypatch.setattr(
         reconcile, "append_columns", lambda frame, added: sizes.append(len(frame)) or append(frame, added)
@@ -157,7 +157,7 @@ def test_pieces_of_a_table_give_what_the_whole_gives(reconciled, monkeypatch, ca
             np.testing.assert_allclose(pieces[name].astype(float), whole[name].astype(float), rtol=1e-9, atol=1e-12)
         else:
             assert list(pieces[name].fillna("")) == list(whole[name].fillna(""))
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == printed
 
 
 def test_shares_of_readings_are_errors_row_by_row(reconciled, folder):
@@ -220,7 +220,7 @@ def test_packed_and_other_kinds_of_tables_are_read_and_written(folder, usual, mo
 
 
 def test_screen_and_page_say_who_lies_what_is_calculated_and_what_it_was_made_from(usual):
-    out = usual.said
+    out = usual.printed
     bottom = re.search(
         r"bottom \[kg/s\] +measured redundant +240 +\S+ +0\.098 +\S+ +\S+ +(\S+) +\d+ +\d+ +0\.\d+ ± 0", out
     )

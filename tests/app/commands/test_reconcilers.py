@@ -83,11 +83,11 @@ def reconciled(fitted, readings):
 
 @dataclass(frozen=True)
 class Usual:
-    """What came of a run: the table, the page, and what was said."""
+    """What came of a run: the table, the page, and what was printed."""
 
     table: pd.DataFrame
     page: str
-    said: str
+    printed: str
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +125,8 @@ def test_the_lying_meter_is_found_and_what_has_no_meter_is_inferred(usual):
     np.testing.assert_allclose(lying["suspect error"], 1.0, atol=0.1)
     flows = (usual.table[f"{name} [kg/s] reconciled"] for name in ("top", "bottom"))
     assert np.abs(sum(flows) + usual.table["purge [kg/s]"] - usual.table["feed [kg/s]"]).max() < 1e-12
-    assert "Calculated from the others where not measured: 'bottom [kg/s]' and 'cooling [kW]'." in usual.said
-    assert "Sensor 'top [kg/s]' is the suspect in 10 rows: it shows " in usual.said
+    assert "Calculated from the others where not measured: 'bottom [kg/s]' and 'cooling [kW]'." in usual.printed
+    assert "Sensor 'top [kg/s]' is the suspect in 10 rows: it shows " in usual.printed
     assert "cooling [kW]" in usual.page
 
 
@@ -173,10 +173,10 @@ def test_balances_may_be_left_out_or_written_another_way(reconciled, usual, fold
 
 def test_learned_sensors_show_their_errors_and_a_test_that_does_not_exist_has_no_alarms(usual, fitted):
     learned = 1.959964 * artifact.load(fitted).sensor_std_.loc["bottom [kg/s]", "std"]
-    shown = re.search(r"bottom \[kg/s\] +measured redundant +39 +\S+ +(\S+) ", usual.said)
+    shown = re.search(r"bottom \[kg/s\] +measured redundant +39 +\S+ +(\S+) ", usual.printed)
     assert shown is not None
     assert float(shown[1]) == pytest.approx(learned, rel=5e-3)
-    assert re.search(r"mass +kg/s +\S+ +\S+ +\S+ +– ", usual.said)
+    assert re.search(r"mass +kg/s +\S+ +\S+ +\S+ +– ", usual.printed)
 
 
 def test_the_model_is_not_overwritten(readings, fitted, refused):

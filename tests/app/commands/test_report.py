@@ -19,20 +19,20 @@ OUTPUTS = ["Voltage [V]", "OCV [V]", "Loss [V]", "Terminal [V]"]
 @pytest.fixture
 def asked(monkeypatch):
     """What the report was asked for; the page is its title."""
-    said = {}
+    options = {}
 
     def findings(model, X, Y, **_):
-        said.update(model=model, X=X, Y=Y)
+        options.update(model=model, X=X, Y=Y)
         return "findings"
 
     def report(found, **settings):
-        said.update(settings, found=found)
+        options.update(settings, found=found)
         return settings["title"]
 
     monkeypatch.setattr("equipoise.app.report.findings", findings)
     monkeypatch.setattr("equipoise.app.report.report", report)
     monkeypatch.setattr("equipoise.app.report.render", lambda page: f"<h1>{page}</h1>")
-    return said
+    return options
 
 
 def test_the_findings_are_of_the_rows_of_the_table_in_the_models_order(asked, fitted, folder):

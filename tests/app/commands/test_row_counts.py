@@ -31,11 +31,13 @@ def test_it_is_told_how_many_rows_lie_beyond_and_in_which_inputs(fitted, folder,
     far[:3] = high + 0.2 * (high - low)
     table_with(far)
     assert main(["predict", str(fitted), "new.csv", "-o", "out.csv"]) == 0
-    said = f"'Current [A]' from {low:.6g} to {high:.6g}"
-    told = f"note: 3 of 10 rows have inputs beyond those trained on ({said}): neither predictions nor their intervals"
-    assert told in capsys.readouterr().err
+    text = f"'Current [A]' from {low:.6g} to {high:.6g}"
+    message = (
+        f"note: 3 of 10 rows have inputs beyond those trained on ({text}): neither predictions nor their intervals"
+    )
+    assert message in capsys.readouterr().err
     assert main(["evaluate", str(fitted), "new.csv"]) == 0
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert len(pd.read_csv("out.csv")) == 10
 
 

@@ -36,21 +36,21 @@ def test_a_newcomer_comes_from_a_table_to_a_report(tmp_path, equipoise):
     (right,) = Job.load(job).balances.values()
 
     job.write_text(job.read_text("utf-8").replace(right, wrong := right.replace("+ `Loss", "- `Loss")), "utf-8")
-    told, _ = equipoise("check", "cell.toml", ends_with=1)
-    assert "does not hold" in told
-    assert "to repair it, flip the sign of `Loss`" in told
+    message, _ = equipoise("check", "cell.toml", ends_with=1)
+    assert "does not hold" in message
+    assert "to repair it, flip the sign of `Loss`" in message
 
     lines = job.read_text("utf-8").splitlines()
     (place,) = (number for number, line in enumerate(lines) if wrong in line and not line.startswith("#"))
     name = lines[place].partition(" = ")[0]
-    (advice,) = (line.strip() for line in told.splitlines() if line.startswith(f"  {name} = "))
+    (advice,) = (line.strip() for line in message.splitlines() if line.startswith(f"  {name} = "))
     lines[place] = advice
     job.write_text("\n".join(lines), "utf-8")
-    told, _ = equipoise("check", "cell.toml")
-    assert "holds within noise" in told
+    message, _ = equipoise("check", "cell.toml")
+    assert "holds within noise" in message
 
-    told, notes = equipoise("fit", "cell.toml", "--quick")
-    assert "Written: cell.safetensors, cell.run.jsonl" in told
+    message, notes = equipoise("fit", "cell.toml", "--quick")
+    assert "Written: cell.safetensors, cell.run.jsonl" in message
     assert "--quick is for a first look" in notes
 
     equipoise("predict", "cell.safetensors", "new.csv", "-o", "out.csv")

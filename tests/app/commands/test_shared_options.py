@@ -4,25 +4,6 @@ import handmade_table
 import pytest
 from handmade_table import JOB
 
-from equipoise.app.commands.shared_options import check_device
-from equipoise.artifact.header import ArtifactError
-
-
-@pytest.mark.parametrize("device", [None, "cpu", "cpu:0"])
-def test_the_processor_can_always_be_used(device):
-    check_device(device)
-
-
-@pytest.mark.parametrize("error", [AssertionError("Torch not compiled with CUDA\nC++ trace"), RuntimeError("No GPU.")])
-def test_a_device_that_torch_lacks_is_named_with_the_reason(monkeypatch, error):
-    def lacking(*_, device):
-        raise error
-
-    monkeypatch.setattr("torch.empty", lacking)
-    reason = str(error).splitlines()[0].rstrip(".")
-    with pytest.raises(ArtifactError, match=rf"^device must be .* but got 'cuda' \({reason}\)\.$"):
-        check_device("cuda")
-
 
 def test_every_command_that_computes_refuses_an_unknown_device(fitted, refused):
     sentence = refused("fit", "cell.toml", "--device", "abacus")

@@ -27,8 +27,8 @@ def test_a_job_gets_inputs_then_known_columns_and_outputs_in_its_own_order(folde
 
 def test_what_is_told_stands_beside_the_rows_it_is_told_of():
     piece = pd.DataFrame({"run": ["007", "008"]}, index=[64, 65])
-    told = table_rows.append_columns(piece, {"V": [1.0, 2.0]})
-    assert told.to_dict("list") == {"run": ["007", "008"], "V": [1.0, 2.0]}
+    joined = table_rows.append_columns(piece, {"V": [1.0, 2.0]})
+    assert joined.to_dict("list") == {"run": ["007", "008"], "V": [1.0, 2.0]}
     draws = table_rows.append_columns(piece, {"V": [1.0, 2.0, 3.0, 4.0]}, times=2)
     assert draws.to_dict("list") == {"run": ["007", "007", "008", "008"], "V": [1.0, 2.0, 3.0, 4.0]}
 
@@ -76,10 +76,10 @@ def test_a_model_fitted_with_arrays_gets_arrays_of_columns_called_by_position(fo
 def test_a_single_column_is_taken_for_a_wrong_delimiter(folder):
     (folder / "cell.csv").write_text("a b\n1 2\n")
     with pytest.raises(TableError, match=r"'cell.csv' must have several columns, but got 'a b' alone. Separate its"):
-        table_rows.read_header(folder / "cell.csv")
+        table_rows.read_table_header(folder / "cell.csv")
     (folder / "cell.csv").write_text("Spectra\ntime;400;500\n0,5;0,25;0\n")
     with pytest.raises(TableError, match=r"got 'Spectra' alone\. .* Delete a title above their names, if any\."):
-        table_rows.read_header(folder / "cell.csv")
+        table_rows.read_table_header(folder / "cell.csv")
 
 
 def test_the_checksum_of_a_file_is_the_sha_256_of_the_file(folder):

@@ -13,10 +13,10 @@ def test_a_column_that_the_table_lacks_is_told_before_a_balance_is_blamed_for_it
     wrong = job.read_text("utf-8").replace('"OCV [V]"', '"OVC [V]"')
     assert wrong.count("OVC") == 1
     job.write_text(wrong, "utf-8")
-    told = refused("check", "cell.toml")
-    assert "cell.toml: 'outputs' must name columns of 'cell.csv', but got 'OVC [V]'. Did you mean" in told
-    assert "'OCV [V]'?" in told
-    assert "[balances]" not in told
+    message = refused("check", "cell.toml")
+    assert "cell.toml: 'outputs' must name columns of 'cell.csv', but got 'OVC [V]'. Did you mean" in message
+    assert "'OCV [V]'?" in message
+    assert "[balances]" not in message
 
 
 def test_the_line_for_a_plant_can_be_typed_as_it_stands(folder):

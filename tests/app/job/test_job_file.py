@@ -64,9 +64,9 @@ def test_balances_become_the_constraint_that_python_builds():
 
 def test_without_options_the_estimator_is_the_default_one_with_a_seed():
     job = Job.parse(TEXT)
-    said = job.estimator().get_params()
+    parameters = job.estimator().get_params()
     default = ConstrainedBNNRegressor(job.constraint(), training=TrainingPlan(), random_state=0).get_params()
-    assert said == default
+    assert parameters == default
 
 
 def test_every_option_arrives_at_the_estimator():
@@ -75,11 +75,13 @@ def test_every_option_arrives_at_the_estimator():
         '[tolerances]\nvoltage = { median = 1.0, factor = 2.718281828459045, relative = true }\npower = "paper"\n'
         '[model]\nhidden = [8]\nactivation = "tanh"\nseed = 7\nmax_epochs = 5\nbatch_size = 16\noffset = true\n'
     )
-    said = Job.parse(text).estimator(verbose=True, n_draws=3).get_params()
-    assert said["sensor_std"] == {"Voltage [V]": 0.002, "OCV [V]": "learn", "Power [hp]": 0.0}
-    assert said["tolerance"] == {"voltage": TolerancePrior(0.0, 2.0), "power": TolerancePrior.paper()}
-    assert said["training"] == TrainingPlan(max_epochs=5, batch_size=16)
-    chosen = {name: said[name] for name in ("hidden", "activation", "random_state", "offset", "verbose", "n_draws")}
+    parameters = Job.parse(text).estimator(verbose=True, n_draws=3).get_params()
+    assert parameters["sensor_std"] == {"Voltage [V]": 0.002, "OCV [V]": "learn", "Power [hp]": 0.0}
+    assert parameters["tolerance"] == {"voltage": TolerancePrior(0.0, 2.0), "power": TolerancePrior.paper()}
+    assert parameters["training"] == TrainingPlan(max_epochs=5, batch_size=16)
+    chosen = {
+        name: parameters[name] for name in ("hidden", "activation", "random_state", "offset", "verbose", "n_draws")
+    }
     assert chosen == {
         "hidden": (8,),
         "activation": "tanh",

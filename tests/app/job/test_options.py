@@ -89,7 +89,7 @@ def test_the_default_factor_is_that_of_the_default_prior():
 
 def test_a_tolerance_is_a_number_a_word_or_a_table():
     tolerance = TypeAdapter(Tolerance)
-    assert [tolerance.validate_python(said) for said in (0, 0.5, "learn", "paper")] == [0.0, 0.5, "learn", "paper"]
+    assert [tolerance.validate_python(text) for text in (0, 0.5, "learn", "paper")] == [0.0, 0.5, "learn", "paper"]
     assert tolerance.validate_python({"median": 1}) == LearnedTolerance(median=1.0)
     for wrong in (-1, math.nan, math.inf, True, "exact", {}, {"median": 0.0}, {"median": 1, "factor": 1.0}, [1]):
         with pytest.raises(ValidationError):
@@ -98,7 +98,7 @@ def test_a_tolerance_is_a_number_a_word_or_a_table():
 
 def test_a_sensor_is_a_number_or_learned():
     sensor = TypeAdapter(Sensor)
-    assert [sensor.validate_python(said) for said in (0, 0.5, "learn")] == [0.0, 0.5, "learn"]
+    assert [sensor.validate_python(text) for text in (0, 0.5, "learn")] == [0.0, 0.5, "learn"]
     for wrong in (-1, math.nan, math.inf, False, "paper", {"median": 1}, [0.1]):
         with pytest.raises(ValidationError, match="standard deviation ≥ 0 or 'learn'"):
             sensor.validate_python(wrong)

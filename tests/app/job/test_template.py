@@ -110,10 +110,10 @@ def test_names_of_balances_that_occur_twice_or_are_blank_are_told_apart():
 
 def test_every_option_is_listed_with_its_default_and_its_help():
     text = draft(["a", "b"], {}, ["a"], ["b"])
-    said = text.split("[model]\n")[1]
+    message = text.split("[model]\n")[1]
     for name, field in ModelOptions.model_fields.items():
-        assert re.search(rf"^# {name} = .+ # {re.escape(field.description)}$", said, re.MULTILINE)
-    uncommented = re.sub("(?m)^# ", "", said)
+        assert re.search(rf"^# {name} = .+ # {re.escape(field.description)}$", message, re.MULTILINE)
+    uncommented = re.sub("(?m)^# ", "", message)
     assert ModelOptions(**tomllib.loads(uncommented)) == ModelOptions(device="cuda", batch_size=128, validation_draws=8)
 
 

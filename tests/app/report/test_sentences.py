@@ -48,8 +48,8 @@ def test_rows_beyond_what_was_trained_on_are_told_before_any_score():
         made_up(n_extrapolated=40, extrapolated_inputs=("x", "z")),
     )
     assert sentences.extrapolation(one).startswith("1 of 100 rows lies beyond what was trained on, in “x”: neither")
-    told = "40 of 100 rows lie beyond what was trained on, in “x” and “z”: neither predictions nor their intervals can "
-    assert sentences.summary(some).index(told) < sentences.summary(some).index("R²")
+    text = "40 of 100 rows lie beyond what was trained on, in “x” and “z”: neither predictions nor their intervals can "
+    assert sentences.summary(some).index(text) < sentences.summary(some).index("R²")
 
 
 def test_accuracy_is_told_of_the_worst_and_the_best_output():
@@ -65,9 +65,9 @@ def test_accuracy_is_told_of_the_worst_and_the_best_output():
 def test_outputs_without_scores_are_named():
     usual = made_up().scores[0]
     constant, unseen = Score("c", None, 9, math.nan, 0.1, 0.0, 1.0), Score("d", None, 0, *[math.nan] * 4)
-    told = sentences.accuracy(made_up(scores=(usual, constant, unseen)))
-    assert "“c” did not vary in these rows, so there is no R²." in told
-    assert told.endswith("“d” was not measured in these rows.")
+    sentence = sentences.accuracy(made_up(scores=(usual, constant, unseen)))
+    assert "“c” did not vary in these rows, so there is no R²." in sentence
+    assert sentence.endswith("“d” was not measured in these rows.")
     assert sentences.accuracy(made_up(scores=(unseen, unseen))).endswith("were not measured in these rows.")
 
 
@@ -92,8 +92,8 @@ def test_coverage_within_chance_is_called_so():
 
 
 def test_outputs_with_intervals_too_narrow_or_too_wide_are_named():
-    told = sentences.coverage(with_coverage(0.80, 0.95, 1.0))
-    assert told.endswith("they are too narrow for “y0” and too wide for “y2”.")
+    sentence = sentences.coverage(with_coverage(0.80, 0.95, 1.0))
+    assert sentence.endswith("they are too narrow for “y0” and too wide for “y2”.")
 
 
 def test_where_rows_are_too_few_to_tell_the_doubt_is_told():
@@ -106,8 +106,8 @@ def test_where_rows_are_too_few_to_tell_the_doubt_is_told():
 def test_coverage_is_weighted_with_the_number_of_values():
     coverage = np.vstack([np.ones((18, 3)), [1.0, 0.9, np.nan]])
     counts = np.array([[30, 10, 0]] * 10)
-    told = sentences.coverage(made_up(("a", "b", "c"), calibration=Calibration(coverage, counts)))
-    assert "97.5 %" in told
+    sentence = sentences.coverage(made_up(("a", "b", "c"), calibration=Calibration(coverage, counts)))
+    assert "97.5 %" in sentence
     nothing = made_up(("a",), calibration=Calibration(np.full((19, 1), np.nan), np.zeros((10, 1), dtype=np.int64)))
     assert sentences.coverage(nothing) == "No output has a distribution that could be judged."
 
@@ -116,9 +116,9 @@ def test_coverage_is_weighted_with_the_number_of_values():
 def test_chance_alone_is_seldom_called_a_fault(n):
     """Of 4000 coverages that are right, at most 0.27 % are blamed: 5 standard errors above are 0.68 %."""
     shares = np.random.default_rng(n).binomial(n, 0.95, 4000) / n
-    told = [sentences.calibration_verdict(share, n) for share in shares]
-    assert np.mean([each in ("too narrow", "too wide") for each in told]) < 0.0068
-    assert np.mean([each != "as it should be" for each in told]) < 0.056  # 4.55 %, likewise
+    sentence = [sentences.calibration_verdict(share, n) for share in shares]
+    assert np.mean([each in ("too narrow", "too wide") for each in sentence]) < 0.0068
+    assert np.mean([each != "as it should be" for each in sentence]) < 0.056  # 4.55 %, likewise
 
 
 def test_an_output_that_was_not_judged_is_called_so():
@@ -139,14 +139,14 @@ def test_far_values_stand_beside_those_of_chance():
 def test_a_balance_is_told_with_its_sizes_and_verdict():
     assert plain(sentences.balance(residuals(), tolerance())) == (
         "Of measured rows, 95 % miss “sum” by no more than 0.980 kg/s, of the model's draws by 3.92 kg/s before and "
-        "0.0392 kg/s after conditioning; the data say how far it holds, within a standard deviation between 0.0500 and "
+        "0.0392 kg/s after conditioning; the data determine its tolerance, a standard deviation between 0.0500 and "
         "0.200 kg/s."
     )
 
 
 def test_a_biased_balance_is_called_so_with_its_note():
-    told = sentences.balance(residuals(), tolerance(biased=True, note="biased by 0.3 ± 0.01 kg/s"))
-    assert told.endswith(" It is biased: biased by 0.3 ± 0.01 kg/s.")
+    sentence = sentences.balance(residuals(), tolerance(biased=True, note="biased by 0.3 ± 0.01 kg/s"))
+    assert sentence.endswith(" It is biased: biased by 0.3 ± 0.01 kg/s.")
 
 
 def test_a_balance_that_no_row_can_check_is_called_so():
@@ -154,7 +154,7 @@ def test_a_balance_that_no_row_can_check_is_called_so():
     unseen = replace(usual, summaries={**usual.summaries, DATA: replace(normal_summary(1.0), n=0, most=math.nan)})
     assert plain(sentences.balance(unseen, tolerance())).startswith(
         "No row has all that it takes to check “sum”. Of the model's draws, 95 % miss it by no more than 3.92 kg/s "
-        "before and 0.0392 kg/s after conditioning; the data say"
+        "before and 0.0392 kg/s after conditioning; the data determine"
     )
 
 
@@ -165,21 +165,24 @@ def test_a_balance_that_no_row_can_check_is_called_so():
         ("exact to rounding", "obey it to rounding"),
         ("fixed", "was given, 0.100 kg/s"),
         ("informed", "between 0.0500 and 0.200 kg/s"),
-        ("not informed by the data", "say nothing of its tolerance"),
+        ("not informed by the data", "do not determine its tolerance"),
         ("not converged", "train for longer"),
-        ("not separable from sensor noise", "only together, a standard deviation of 0.300 kg/s"),
+        (
+            "not separable from sensor noise",
+            "only the sum of its tolerance and sensor noise, a standard deviation of 0.300 kg/s; give",
+        ),
         ("a verdict of tomorrow", "a verdict of tomorrow"),
     ],
 )
 def test_every_verdict_has_plain_words(verdict, words):
-    assert words in plain(sentences.verdict(tolerance(verdict=verdict)))
+    assert words in plain(sentences.verdict_sentence(tolerance(verdict=verdict)))
 
 
 def test_many_balances_are_counted_by_verdict():
     names = tuple(f"k{i}" for i in range(6))
     trusts = [tolerance(name, verdict="exact" if i < 2 else "informed", biased=i == 5) for i, name in enumerate(names)]
-    told = sentences.balances(made_up(balances=names, tolerances=tuple(trusts)))
-    assert told == ("Of 6 balances the verdicts are: 4 “informed”, 2 “exact”. The residuals of “k5” are biased.")
+    sentence = sentences.balances(made_up(balances=names, tolerances=tuple(trusts)))
+    assert sentence == ("Of 6 balances the verdicts are: 4 “informed”, 2 “exact”. The residuals of “k5” are biased.")
     assert sentences.balances(made_up(balances=names)).endswith("None of them is biased.")
     assert sentences.balances(made_up(balances=names[:2])).count("Of measured rows") == 2
 

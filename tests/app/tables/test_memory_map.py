@@ -28,7 +28,7 @@ def test_the_array_holds_the_columns_asked_for_in_their_order(plant):
         assert is_mapped(table)
         assert is_mapped(table[:, :2])
         assert not table.flags.writeable
-        np.testing.assert_allclose(table, PLANT[["z", "x", "y"]].to_numpy(float), rtol=1e-15)
+        np.testing.assert_allclose(table, PLANT[["z", "x", "y"]].to_numpy(float), rtol=1e-13)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("mine"), KeyboardInterrupt("mine"), OSError("mine")])
@@ -71,10 +71,10 @@ def test_a_torn_parquet_file_is_named(tmp_path):
 
 
 def test_a_full_disk_is_told_in_one_sentence(plant, monkeypatch):
-    said = rf"The folder '.*' must have room for the numbers of '{plant.name}', but got: No space left on device\. Give"
+    text = rf"The folder '.*' must have room for the numbers of '{plant.name}', but got: No space left on device\. Give"
     with open("/dev/full", "r+b", buffering=0) as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: full)
-        with pytest.raises(TableError, match=said), memory_mapped(plant, ["x", "y"]):
+        with pytest.raises(TableError, match=text), memory_mapped(plant, ["x", "y"]):
             pass
 
 

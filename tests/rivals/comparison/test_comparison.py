@@ -31,9 +31,9 @@ def test_every_default_method_is_scored_on_the_same_rows(monkeypatch):
     monkeypatch.setattr(qp_layer, "ROWS", 16)
     found = compare(replace(tiny(), split=_small), DEFAULT, seeds=1)
     assert [line.method for line in found.lines] == list(DEFAULT)
-    told = {line.method: line.failures for line in found.lines if line.failures}
-    assert all("cvxpylayers" in failure for failures in told.values() for failure in failures)
-    assert {line.cells["rmse"].n for line in found.lines if line.method not in told} == {1}
+    reasons = {line.method: line.failures for line in found.lines if line.failures}
+    assert all("cvxpylayers" in failure for failures in reasons.values() for failure in failures)
+    assert {line.cells["rmse"].n for line in found.lines if line.method not in reasons} == {1}
 
 
 @pytest.mark.usefixtures("long_training")

@@ -2,7 +2,7 @@
 
 import math
 
-from equipoise.rivals.comparison.__main__ import write_page
+from equipoise.rivals.comparison.__main__ import main, write_page
 from equipoise.rivals.comparison.comparison import CaseFacts, Comparison
 from equipoise.rivals.comparison.document import page
 from equipoise.rivals.comparison.summary import summarise
@@ -73,3 +73,20 @@ def test_the_page_of_kept_results_is_written_with_its_figures(tmp_path):
     assert "Ours is slow here." in text
     assert text == page(found, "Ours is slow here.", "figures/compare-")
     assert (tmp_path / "docs" / "figures" / "compare-line.svg").exists()
+
+
+def test_a_file_that_is_missing_is_wrong_input_and_an_unexpected_error_is_a_bug(tmp_path, monkeypatch, capsys):
+    missing = str(tmp_path / "compare.json")
+    words = [missing, "-o", str(tmp_path / "page.md")]
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"python -m equipoise.rivals.comparison: '{missing}' must be readable")
+    assert main(["--fast"]) == 2
+    assert "No such option: --fast" in capsys.readouterr().err
+
+    def mistaken(_):
+        raise FileNotFoundError("inside the library")
+
+    monkeypatch.setattr(Comparison, "load", mistaken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(words) == 70
+    assert "This is a bug in equipoise" in capsys.readouterr().err

@@ -40,19 +40,19 @@ def naive(net, weights, x, keep=None):
 def test_members_in_one_pass_are_members_one_by_one():
     net = network()
     weights, x = starting_weights(net, [1, 2, 3]), torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(1))
-    said = net.at(weights, x)
+    output = net.at(weights, x)
     for member in range(3):
         for row in range(4):
             mean, var = naive(net, weights[member], x[member, row])
-            np.testing.assert_allclose(said.mean[member, row], mean, atol=1e-6)
-            np.testing.assert_allclose(said.var[member, row], var, rtol=1e-5)
+            np.testing.assert_allclose(output.mean[member, row], mean, atol=1e-6)
+            np.testing.assert_allclose(output.var[member, row], var, rtol=1e-5)
 
 
 def test_dropout_as_a_weight_vector_is_dropout_of_hidden_units():
     net, x = network(), torch.tensor([[0.3, -0.7]])
     weights = starting_weights(net, [1])[0]
     drawn = Dropout(net, weights, 0.4).draw(seed=5, block=2)
-    said = net.at(drawn, x)
+    output = net.at(drawn, x)
     for d in range(4):  # masks read off the weights: a row of the next matrix is 0 or 1 / (1 − p) of what it was
         keep = [
             (W_drawn[d, :, 0] / W[:, 0]).round(decimals=4)
@@ -60,7 +60,7 @@ def test_dropout_as_a_weight_vector_is_dropout_of_hidden_units():
         ]
         assert set(torch.cat(keep).tolist()) <= {0.0, np.float32(1.6667).item()}
         mean, _ = naive(net, weights, x[0], keep)
-        np.testing.assert_allclose(said.mean[d, 0], mean, atol=2e-4)
+        np.testing.assert_allclose(output.mean[d, 0], mean, atol=2e-4)
 
 
 def test_dropout_leaves_units_out_as_often_as_it_says_and_keeps_the_mean():
@@ -73,8 +73,9 @@ def test_dropout_leaves_units_out_as_often_as_it_says_and_keeps_the_mean():
 
 def test_draws_depend_on_seed_and_block_alone():
     net = network()
-    source = Dropout(net, starting_weights(net, [1])[0], 0.4)
-    assert torch.equal(source.draw(5, 2), source.draw(5, 2))
+    source, other = (Dropout(net, starting_weights(net, [1])[0], 0.4) for _ in range(2))
+    other.draw(6, 2), other.draw(5, 7)  # whatever was drawn before
+    assert torch.equal(source.draw(5, 2), other.draw(5, 2))
     assert not torch.equal(source.draw(5, 2), source.draw(5, 3))
     assert not torch.equal(source.draw(5, 2), source.draw(6, 2))
 

@@ -28,7 +28,7 @@ def test_the_tolerance_is_the_most_likely_one(std):
     rng = np.random.default_rng(0)
     across, along = std * rng.standard_normal((2000, 1)), rng.standard_normal((2000, 1))
     y = np.hstack([across + along, across - along]) / np.sqrt(2)
-    network = BayesianMLP(1, 2, ())
+    network = BayesianMLP(1, 2, (), generator=torch.Generator().manual_seed(0))
     layer = ConditioningLayer(LinearConstraint(np.ones((1, 2)) / np.sqrt(2)), 0.0)
     model = ImposedBNN(ConstrainedBNN(network, layer, joint))
     model.source = Members(torch.zeros(1, network.posterior.loc.numel()))  # says N(0, 1) of everything

@@ -74,8 +74,8 @@ def test_the_first_member_of_an_ensemble_is_the_deterministic_network():
     members = many.model_.draw(0, 0).weights[:2]
     np.testing.assert_allclose(one.model_.draw(0, 0).weights[0], members[0], atol=2e-3)  # rounding grows in training
     s = many.standardizer_
-    said = many.model_.network.at(members, torch.as_tensor(s.inputs(X), dtype=torch.float32))
-    np.testing.assert_allclose(many.predict(X), s.outputs_to_user(said.mean.mean(0).double().numpy()), atol=1e-6)
+    output = many.model_.network.at(members, torch.as_tensor(s.inputs(X), dtype=torch.float32))
+    np.testing.assert_allclose(many.predict(X), s.outputs_to_user(output.mean.mean(0).double().numpy()), atol=1e-6)
     assert many.predict_distribution(X).n_draws == 2
 
 

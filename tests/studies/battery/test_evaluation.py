@@ -255,11 +255,11 @@ def test_versions_are_those_that_run():
 
 
 def test_progress_grows_to_the_end(fitted, data):
-    told = []
-    evaluate(fitted["bnn"], data, n_draws=4, violation_draws=70, progress=told.append)
-    assert told == sorted(told)
-    assert len(told) >= 10
-    assert told[-1] == pytest.approx(1.0)
+    texts = []
+    evaluate(fitted["bnn"], data, n_draws=4, violation_draws=70, progress=texts.append)
+    assert texts == sorted(texts)
+    assert len(texts) >= 10
+    assert texts[-1] == pytest.approx(1.0)
 
 
 def test_arrays_can_be_saved_and_loaded_without_running_code(evaluated, tmp_path):

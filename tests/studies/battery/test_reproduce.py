@@ -83,6 +83,16 @@ def test_a_wrong_option_is_one_sentence_and_exit_code_2(arguments, message, tmp_
     assert message in capsys.readouterr().err
 
 
+def test_an_error_that_nobody_raised_on_purpose_is_a_bug(tmp_path, monkeypatch, capsys):
+    def mistaken(*_, **__):
+        raise ValueError("inside the study")
+
+    monkeypatch.setattr("studies.battery.__main__.reproduce", mistaken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["reproduce", "--folder", str(tmp_path)]) == 70
+    assert "This is a bug in equipoise" in capsys.readouterr().err
+
+
 def test_help_teaches(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["reproduce", "--help"])

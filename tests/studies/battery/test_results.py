@@ -18,7 +18,7 @@ from studies.battery.results import (
     Estimate,
     Results,
     ResultsError,
-    Score,
+    ScoreByOutput,
     SeedSummary,
     headline,
     read,
@@ -75,7 +75,7 @@ def test_keys_are_those_of_the_data():
 
 def test_a_score_is_the_mean_of_its_outputs_with_their_spread():
     values = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 129.0]
-    score = Score.of(dict(zip(KEYS, values, strict=True)))
+    score = ScoreByOutput.of(dict(zip(KEYS, values, strict=True)))
     assert score.overall == 32.0
     assert score.sd_over_outputs == pytest.approx(statistics.stdev(values))
     assert list(score.by_output.values()) == values
@@ -84,9 +84,9 @@ def test_a_score_is_the_mean_of_its_outputs_with_their_spread():
 def test_an_output_that_is_missing_or_unknown_is_refused():
     values = dict.fromkeys(KEYS, 1.0)
     with pytest.raises(ValidationError, match=r"every output must have a value, but got none for eta_n, Q_rev"):
-        Score.of({key: 1.0 for key in values if key not in ("eta_n", "Q_rev")})
+        ScoreByOutput.of({key: 1.0 for key in values if key not in ("eta_n", "Q_rev")})
     with pytest.raises(ValidationError, match=r"by_output\.X"):
-        Score.of(values | {"X": 1.0})
+        ScoreByOutput.of(values | {"X": 1.0})
 
 
 def test_results_cannot_be_changed_and_know_their_keys():

@@ -5,6 +5,9 @@ In: the words of a command line. Out: an exit code, which `main` returns: 0 done
 (`… | head`); 143 terminated by SIGTERM.
 
 Files without a command of their name hold what several commands share.
+
+Calls: `rivals`, `app/bug_report`, `app/job`, `app/report`, `app/tables`, `app/tuning`, `artifact`, `export`,
+`diagnosis`, `estimator`, `reconciliation`, `prediction`, `training`, `data`, `balances`.
 """
 
 from equipoise.app.commands.command_line import main

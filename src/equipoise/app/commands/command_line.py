@@ -10,26 +10,23 @@ import atexit
 import gc
 import os
 import sys
-import traceback
 from functools import cache
 from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
+from equipoise.app.bug_report import WRONG_INPUT, exit_code_of, print_error
 from equipoise.app.commands import check, compare, evaluate, export, fit, info, init, predict, reconcile, report, tune
-from equipoise.app.commands.bug_report import report_bug
-from equipoise.app.commands.console import flush_output, print_error, replace_unencodable
+from equipoise.app.commands.console import flush_output, replace_unencodable
 from equipoise.app.commands.exit_codes import (
     BROKEN_PIPE,
     MESSAGES,
-    WRONG_INPUT,
     CommandExit,
     CommandGroup,
     discard_output,
     exit_on_sigterm,
 )
-from equipoise.errors import EquipoiseError
 
 app = typer.Typer(
     name="equipoise",
@@ -46,13 +43,13 @@ for command in (init, check, fit, predict, evaluate, reconcile, report, info, tu
     app.command(command.__name__.rpartition(".")[2])(command.run)
 
 
-def _show_version(wanted: bool) -> bool:
-    if wanted:
+def _show_version(requested: bool) -> bool:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"equipoise {version('equipoise')}")
         raise typer.Exit
-    return wanted
+    return requested
 
 
 @app.callback()
@@ -117,9 +114,4 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         return _print_exit(BROKEN_PIPE)
     except Exception as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        if not isinstance(error, EquipoiseError):
-            return report_bug(error, arguments)
-        print_error(str(error))
-        return WRONG_INPUT
+        return exit_code_of(error, arguments, debug="--debug" in arguments)

@@ -54,7 +54,9 @@ def run(
         ),
     ] = "default",
     seeds: Annotated[int, typer.Option(help="How many; every method gets the same ones.", min=1)] = 3,
-    first_seed: Annotated[int, typer.Option(help="The first of them; new ones are chosen by nobody.", min=0)] = 0,
+    first_seed: Annotated[
+        int, typer.Option(help="Number of the first seed; a new one makes a choice of seeds impossible.", min=0)
+    ] = 0,
     workers: Annotated[int, typer.Option(help="Fits at the same time; -1 for one per core.", min=-1)] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: small network, 20 epochs.")] = False,
 ) -> None:

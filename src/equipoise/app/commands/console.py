@@ -53,6 +53,9 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 def print_text(text: str, end: str = "\n") -> None:
     """Print a text on standard output as it is: nothing in it is taken for markup.
 
+    Args:
+        text: The text.
+        end: Characters that follow it.
     Raises: OutputError, if it cannot be written.
     """
     with _output_errors():
@@ -123,11 +126,6 @@ def print_note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
-def print_error(text: str) -> None:
-    """Print an error message in one line on standard error."""
-    print(f"equipoise: {' '.join(text.split())}", file=sys.stderr)
-
-
 def is_interactive() -> bool:
     """Return whether standard error, where progress is shown, is a terminal."""
     return sys.stderr.isatty()
@@ -158,6 +156,9 @@ def replace_unencodable() -> None:
 def format_number(value: float | None, digits: int = 3) -> str:
     """Format a number with so many significant digits; a dash stands for None and NaN.
 
+    Args:
+        value: The number, None or NaN.
+        digits: Number of significant digits.
     Example:
         >>> format_number(0.0123456), format_number(None), format_number(12.0), format_number(-2551.3)
         ('0.0123', '–', '12', '-2550')

@@ -9,8 +9,9 @@ import typer
 from equipoise.app.commands.console import format_number, print_json, print_table, print_text
 from equipoise.app.commands.model_summary import output_scores, print_scores
 from equipoise.app.commands.row_counts import RowCounts
-from equipoise.app.commands.shared_options import DataTable, Device, ModelFile, SkipIncomplete, check_device
+from equipoise.app.commands.shared_options import DataTable, Device, ModelFile, SkipIncomplete
 from equipoise.app.commands.table_rows import locate_range_errors, read_model_rows
+from equipoise.errors import check_device
 
 if TYPE_CHECKING:
     from equipoise.estimator import ConstrainedBNNRegressor

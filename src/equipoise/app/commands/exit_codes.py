@@ -1,6 +1,6 @@
 """Exit codes of commands, and how signals, broken pipes and Ctrl-C become exit codes.
 
-`command_line.main` decides which error gets which of them; `bug_report` tells of those that are bugs.
+`command_line.main` decides what gets which of them; errors get theirs in `app/bug_report.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any
 from typer.core import TyperGroup
 
 BALANCE_VIOLATED = 1  # `check` is done, and a balance does not hold
-WRONG_INPUT = 2  # an error that the library raised on purpose
-BUG = 70  # EX_SOFTWARE of sysexits.h: an error inside the program
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as shells report SIGINT, SIGPIPE and SIGTERM
 MESSAGES = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 
@@ -38,7 +36,7 @@ class CommandGroup(TyperGroup):
     """Commands that raise `CommandExit` on Ctrl-C and broken pipes; typer's own group ends the process, with 1."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Parse a command line; the help is printed here."""
+        """Parse a command line, or print the help; arguments are those of `TyperGroup.make_context`."""
         with _command_exits():
             return super().make_context(*arguments, **options)
 

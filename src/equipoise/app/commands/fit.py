@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from equipoise.app.bug_report import BUG, WRONG_INPUT
 from equipoise.app.commands.check import diagnose_job
 from equipoise.app.commands.console import is_interactive, print_note, print_text
-from equipoise.app.commands.exit_codes import BUG, WRONG_INPUT
 from equipoise.app.commands.fit_files import EpochLog, FitFiles
 from equipoise.app.commands.model_summary import Scores, output_scores, print_scores, print_tolerances, score_notes
-from equipoise.app.commands.shared_options import Device, JobFile, check_device, check_output
+from equipoise.app.commands.shared_options import Device, JobFile, check_output
 from equipoise.app.commands.table_rows import TableRows, file_sha256, read_job_rows
 from equipoise.app.commands.training_job import load_training_job
-from equipoise.errors import EquipoiseError
+from equipoise.errors import EquipoiseError, check_device
 
 if TYPE_CHECKING:
     from equipoise.app.job import Job
@@ -75,6 +75,9 @@ class FitOptions:
     def command(self, job: Path, model: Path) -> str:
         """Return the command line of a fit.
 
+        Args:
+            job: The job file.
+            model: The model file that the fit writes.
         Example:
             >>> FitOptions(seed=3).command(Path("my cell.toml"), Path("cell.safetensors"))
             "equipoise fit 'my cell.toml' -o cell.safetensors --seed 3"

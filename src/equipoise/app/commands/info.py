@@ -1,4 +1,4 @@
-"""`equipoise info`: what a model file says of itself."""
+"""`equipoise info`: the description of a model in its file."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import typer
 from equipoise.app.commands.console import format_number, print_note, print_text
 from equipoise.app.commands.row_counts import print_omissions
 from equipoise.app.commands.shared_options import check_output
-from equipoise.app.commands.table_rows import read_header
+from equipoise.app.commands.table_rows import read_table_header
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def run(
     check_output(target, data)
     if target.exists() and not force:
         raise JobError(f"'{target}' is there already. Give another name with -o, or --force to replace it.")
-    names, table = read_header(data), tables.read(data)
+    names, table = read_table_header(data), tables.read(data)
     columns = {
         "inputs": _column_names(inputs, names),
         "outputs": _column_names(outputs, names),

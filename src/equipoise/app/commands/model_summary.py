@@ -51,7 +51,12 @@ def output_scores(model: ConstrainedBNNRegressor, X: Any, Y: Any) -> Scores:
 
 
 def print_scores(title: str, scores: Scores) -> None:
-    """Print a table of `output_scores`, one row for each output."""
+    """Print a table of `output_scores`, one row for each output.
+
+    Args:
+        title: The line above the table.
+        scores: The scores, from `output_scores`.
+    """
     header = ["output", "RMSE", "expected", "R²", "in 50 %", "in 95 %", "CRPS"]
     rows = []
     for name, score in scores.items():

@@ -10,7 +10,8 @@ import typer
 from equipoise.app.commands.console import print_text
 from equipoise.app.commands.many_tables import Engine, predict_tables
 from equipoise.app.commands.prediction_table import PredictionOptions, check_output_names, write_table
-from equipoise.app.commands.shared_options import Device, ModelFile, SkipIncomplete, check_device, check_output
+from equipoise.app.commands.shared_options import Device, ModelFile, SkipIncomplete, check_output
+from equipoise.errors import check_device
 
 LEAST_OUTSIDE = 1e-12  # of a probability: nearer to 1 its distance from 1 loses digits
 

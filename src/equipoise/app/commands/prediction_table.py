@@ -88,7 +88,9 @@ def check_output_names(outputs: Sequence[str], samples: int, ledger: bool) -> No
 
     suffixes = () if samples else (" std", " lower", " upper", *(f" {term} var" for term in LEDGER_TERMS if ledger))
     meanings = {"draw": "the number of a draw"} if samples else {}
-    meanings |= {f"{name}{suffix}": f"what is told of {name!r}" for name in outputs for suffix in suffixes}
+    meanings |= {
+        f"{name}{suffix}": f"a column of the prediction of {name!r}" for name in outputs for suffix in suffixes
+    }
     for name in outputs:
         if name in meanings:
             rule = f"Columns must have different names, but {name!r} is an output and also {meanings[name]}"

@@ -58,12 +58,22 @@ class BalanceReconciler:
 
     @classmethod
     def of_plant(cls, plant: Plant, level: float) -> BalanceReconciler:
-        """Make the reconciler of a plant. Raises JobError if its balances or tolerances cannot be used."""
+        """Make the reconciler of a plant. Raises JobError if its balances or tolerances cannot be used.
+
+        Args:
+            plant: The plant's job.
+            level: Confidence level of tests and intervals.
+        """
         _ = plant.tolerance_std
         return cls(plant, plant.constraint(), level)
 
     def measured_table(self, path: Path, time: str | None) -> MeasuredTable:
-        """Return the table of a file, with the outputs of the balances, and their inputs as exact columns."""
+        """Return the table of a file, with the outputs of the balances, and their inputs as exact columns.
+
+        Args:
+            path: The table's file.
+            time: Name of the column with times; None for none.
+        """
         return MeasuredTable(self.plant, path, self.constraint.outputs, self.constraint.columns, time)
 
     def reconcile(self, chunk: MeasuredChunk) -> tuple[dict[str, Any], Logbook]:
@@ -118,7 +128,12 @@ class ModelReconciler:
         return cls(plant, model, level)
 
     def measured_table(self, path: Path, time: str | None) -> MeasuredTable:
-        """Return the table of a file, with the model's outputs, and its inputs as exact columns."""
+        """Return the table of a file, with the model's outputs, and its inputs as exact columns.
+
+        Args:
+            path: The table's file.
+            time: Name of the column with times; None for none.
+        """
         from equipoise.app.report import input_names
 
         outputs, inputs = tuple(self.model.output_names_), tuple(input_names(self.model))

@@ -19,10 +19,10 @@ from equipoise.app.commands.shared_options import (
     Device,
     ModelFile,
     SkipIncomplete,
-    check_device,
     check_output,
 )
 from equipoise.app.commands.table_rows import line_finder, locate_range_errors, read_model_rows
+from equipoise.errors import check_device
 
 if TYPE_CHECKING:
     from equipoise.artifact import Description

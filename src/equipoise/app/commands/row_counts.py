@@ -85,6 +85,9 @@ class RowCounts:
 def omission_sentences(n_incomplete: int, n_blank: int) -> Iterator[str]:
     """Yield a sentence on rows that were left out, as an input is missing, and one on rows without any value.
 
+    Args:
+        n_incomplete: Number of rows that were left out.
+        n_blank: Number of rows without any value.
     Example:
         >>> list(omission_sentences(2, 0)), list(omission_sentences(0, 1))
         (['2 rows were left out, in which an input is missing.'], ['1 row without any value was passed over.'])
@@ -98,7 +101,12 @@ def omission_sentences(n_incomplete: int, n_blank: int) -> Iterator[str]:
 
 
 def print_omissions(n_incomplete: int, n_blank: int) -> None:
-    """Print a note on rows that were left out, and one on rows that were passed over, if there are any."""
+    """Print a note on rows that were left out, and one on rows that were passed over, if there are any.
+
+    Args:
+        n_incomplete: Number of rows that were left out.
+        n_blank: Number of rows without any value.
+    """
     for sentence in omission_sentences(n_incomplete, n_blank):
         print_note(sentence)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,28 +15,13 @@ SKIP_INCOMPLETE = "--skip-incomplete"
 SkipIncomplete = Annotated[bool, typer.Option(SKIP_INCOMPLETE, help="Leave out rows in which an input is missing.")]
 
 
-def check_device(name: Any) -> None:
-    """Raise ArtifactError unless torch can compute on a device.
+def check_output(output: Path, *sources: Path) -> None:
+    """Raise TableError if the output of a command is one of the files that it reads.
 
     Args:
-        name: Its name, as torch spells it; None is the processor.
-
-    Example:
-        >>> check_device("cpu")
+        output: The file to be written.
+        sources: The files that are read.
     """
-    import torch
-
-    from equipoise.artifact import ArtifactError
-
-    try:
-        torch.empty(0, device=name or "cpu")
-    except (AssertionError, RuntimeError) as error:  # the former where torch was built without that device
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise ArtifactError(f"device must be one that torch can use here, but got '{name}' ({reason}).") from error
-
-
-def check_output(output: Path, *sources: Path) -> None:
-    """Raise TableError if the output of a command is one of the files that it reads."""
     from equipoise.app.tables import TableError
 
     if output.resolve() in (path.resolve() for path in sources):

@@ -40,7 +40,7 @@ class TableRows:
     n_blank: int
 
 
-def read_header(path: Path) -> tuple[str, ...]:
+def read_table_header(path: Path) -> tuple[str, ...]:
     """Read the names of a table's columns.
 
     Raises: TableError, if there is only one: too few to learn from, and nearly always a wrong delimiter.
@@ -63,7 +63,7 @@ def read_job_rows(job: Job) -> TableRows:
     from equipoise.app import tables
     from equipoise.app.tables import count_blank_rows
 
-    job.check_header(read_header(job.data))
+    job.check_header(read_table_header(job.data))
     whole, inputs = tables.read(job.data), job.inputs + job.known
     table = tables.complete(whole, inputs, job.data) if job.skip_incomplete else whole
     check_not_empty(len(table), job.data)
@@ -108,7 +108,12 @@ def read_model_rows(model: ConstrainedBNNRegressor, path: Path, skip_incomplete:
 
 
 def check_not_empty(n_rows: int, path: Path) -> None:
-    """Raise TableError if no complete row is left of a table."""
+    """Raise TableError if no complete row is left of a table.
+
+    Args:
+        n_rows: Number of complete rows.
+        path: The table's file, for the message.
+    """
     from equipoise.app import tables
 
     if not n_rows:
@@ -172,7 +177,12 @@ def line_finder(path: Path) -> Callable[[Sequence[int]], list[int]] | None:
 
 
 def frame_or_array(model: ConstrainedBNNRegressor, frame: pd.DataFrame) -> Any:
-    """Return a frame as it is for a model that was fitted with frames, otherwise as an array."""
+    """Return a frame as it is for a model that was fitted with frames, otherwise as an array.
+
+    Args:
+        model: The fitted model.
+        frame: Columns of a table.
+    """
     return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
 
 

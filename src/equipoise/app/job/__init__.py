@@ -3,7 +3,7 @@
 In: the text of a job file, or columns and balances for the draft of one. Out: a checked `Job`, which builds constraint
 and estimator, or a `Plant`, which has what reconciliation needs; the text of a draft; `JobError` with one sentence.
 
-Calls: `balances`, `gaussian`, `training`, `estimator`.
+Calls: `estimator`, `training`, `gaussian`, `balances`.
 """
 
 from equipoise.app.job.job_errors import JobError

@@ -29,6 +29,10 @@ class JobError(EquipoiseError, ValueError):
     """A job file that cannot be used; the message says why."""
 
 
+class MissingJobError(JobError, FileNotFoundError):
+    """A job file that does not exist."""
+
+
 def validation_message(error: ValidationError, job: type[BaseModel]) -> str:
     """Write the first of pydantic's errors as a sentence, without the name of the file.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
-from equipoise.app.job.job_errors import JobError, misplaced_columns, validation_message
+from equipoise.app.job.job_errors import JobError, MissingJobError, misplaced_columns, validation_message
 from equipoise.app.job.options import Flag, LearnedTolerance, ModelOptions, Sensor, Tolerance
 from equipoise.balances import EquationError, column_symbol, did_you_mean, parse_equation, quoted_list
 
@@ -257,7 +257,7 @@ def _text_of(path: Path) -> str:
     if not path.exists():
         jobs = sorted(file.name for file in path.parent.glob("*.toml"))
         advice = did_you_mean(path.name, jobs) if jobs else "Write one with 'equipoise init'."
-        raise JobError(f"A job file must exist, but got '{path}', which does not. {advice}")
+        raise MissingJobError(f"A job file must exist, but got '{path}', which does not. {advice}")
     if path.suffix == ".safetensors":
         raise JobError(f"A job must be a text file, but got the model '{path}'. Look at it with 'equipoise info'.")
     if TABLE_NAME.search(path.name):

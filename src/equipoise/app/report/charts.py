@@ -112,6 +112,9 @@ def label(text: str, most: int = 24) -> str:
 
     Long names are cut in the middle, since they often differ at their ends. The default fits half the width.
 
+    Args:
+        text: The name.
+        most: Largest number of characters.
     Example:
         >>> label("Mass flow of the\\n recycled stream 12 [kg/s]")
         'Mass flow o…am 12 [kg/s]'
@@ -127,6 +130,9 @@ def label(text: str, most: int = 24) -> str:
 def groups(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
     """Split items into consecutive groups of at most `most`, of about the same size.
 
+    Args:
+        items: The items.
+        most: Largest number of items in a group.
     Example:
         >>> [len(group) for group in groups(range(7), 6)]
         [4, 3]
@@ -138,7 +144,12 @@ def groups(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
 
 
 def panels(canvas: Canvas, n: int) -> list[Axes]:
-    """Add axes for `n` small drawings to a canvas, two in a row; a single one takes the full width."""
+    """Add axes for `n` small drawings to a canvas, two in a row; a single one takes the full width.
+
+    Args:
+        canvas: The figure.
+        n: Number of drawings.
+    """
     if n == 1:
         return [canvas.subplots()]
     axes = canvas.subplots(-(-n // 2), 2).ravel()
@@ -228,7 +239,13 @@ def segments(ax: Axes, x: tuple[Array, Array], y: tuple[Array, Array], **look: A
 
 
 def dots(ax: Axes, x: Array, y: Array, size: float = 3.0, **look: Any) -> None:
-    """Draw round dots with a diameter of `size` points at x and y, all in one path."""
+    """Draw round dots with a diameter of `size` points at x and y, all in one path.
+
+    Args:
+        ax: The axes to draw on.
+        x, y: Coordinates, shape `(n,)` each.
+        size: Diameter in points.
+    """
     segments(ax, (x, x), (y, y), lw=size, capstyle="round", **look)
 
 

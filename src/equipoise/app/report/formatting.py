@@ -87,6 +87,9 @@ def percent(share: float) -> str:
 def counted(n: int, noun: str) -> str:
     """Write a count and its noun, which is plural unless the count is 1.
 
+    Args:
+        n: The count.
+        noun: The noun in the singular.
     Example:
         >>> counted(1, "row"), counted(12_000, "row")
         ('1 row', '12,000 rows')
@@ -97,6 +100,9 @@ def counted(n: int, noun: str) -> str:
 def listed(names: Sequence[str], most: int = 6) -> str:
     """Write names in quotation marks, at most `most` of them, and how many more there are.
 
+    Args:
+        names: The names.
+        most: Largest number of names that are written out.
     Example:
         >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], most=1)
         ('“a”, “b” and “c”', '“a” and 2 more')

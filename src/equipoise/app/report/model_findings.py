@@ -255,6 +255,9 @@ def _text_in(data: Any, names: tuple[str, ...]) -> str:
 def thinned_rows(n: int, most: int) -> NDArray[np.intp]:
     """Pick at most `most` of `n` rows at random, always the same ones, and return their positions in order.
 
+    Args:
+        n: Number of rows.
+        most: Largest number of rows to pick.
     Example:
         >>> thinned_rows(5, 10), len(thinned_rows(1000, 10))
         (array([0, 1, 2, 3, 4]), 10)

@@ -192,7 +192,12 @@ def _outlier(p: Predictive, Y: Array, z: Array, i: int, j: int) -> Outlier:
 
 
 def select_rows(p: Predictive, rows: Rows) -> Predictive:
-    """Restrict a predictive distribution to some of its rows."""
+    """Restrict a predictive distribution to some of its rows.
+
+    Args:
+        p: The predictive distribution.
+        rows: Positions of the rows.
+    """
     var = p.sensor_var
     if isinstance(var, np.ndarray) and var.ndim == 2:
         var = var[rows]
@@ -202,6 +207,9 @@ def select_rows(p: Predictive, rows: Rows) -> Predictive:
 def r2(Y: Array, error: Array) -> Array:
     """Compute R² = `1 − Σ error² / Σ (y − ȳ)²` of each output; NaN where the output is constant to rounding.
 
+    Args:
+        Y: Measured outputs, shape `(n, n_y)`; NaN where missing.
+        error: Predicted less measured values, shape `(n, n_y)`.
     Example:
         >>> y = np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [np.nan, 5.0]])
         >>> r2(y, np.array([[0.5, 0.0]]) * np.ones_like(y))

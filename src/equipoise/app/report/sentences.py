@@ -152,7 +152,12 @@ def balances(f: Findings) -> str:
 
 
 def balance(residuals: BalanceResiduals, tolerance: BalanceTolerance) -> str:
-    """State how far data, and draws before and after conditioning, miss a balance, and the verdict on its tolerance."""
+    """State how far data, and draws before and after conditioning, miss a balance, and the verdict on its tolerance.
+
+    Args:
+        residuals: Residuals of the balance in data and draws.
+        tolerance: Its tolerance and the verdict on it.
+    """
     data, before, after = (residuals.summaries[kind] for kind in (DATA, DRAWS_BEFORE, DRAWS_AFTER))
     sizes = [with_unit(summary.most, residuals.unit) for summary in (data, before, after)]
     draws = f"{sizes[1]} before and {sizes[2]} after conditioning"
@@ -163,10 +168,10 @@ def balance(residuals: BalanceResiduals, tolerance: BalanceTolerance) -> str:
         missed = f"No row has all that it takes to check “{name}”. Of the model's draws, 95 % miss it by no "
         missed += f"more than {draws}"
     bias = f" It is biased: {tolerance.note}." if tolerance.biased else ""
-    return f"{missed}; {verdict(tolerance)}.{bias}"
+    return f"{missed}; {verdict_sentence(tolerance)}.{bias}"
 
 
-def verdict(tolerance: BalanceTolerance) -> str:
+def verdict_sentence(tolerance: BalanceTolerance) -> str:
     """State the verdict on a balance in plain words."""
     size = with_unit(tolerance.tol_std, tolerance.unit)
     interval = f"between {number(tolerance.tol_std_lower)} and {with_unit(tolerance.tol_std_upper, tolerance.unit)}"
@@ -174,12 +179,12 @@ def verdict(tolerance: BalanceTolerance) -> str:
         "exact": "it is taken for exact",
         "exact to rounding": "the data obey it to rounding, so it is exact",
         "fixed": f"its tolerance was given, {size}",
-        "informed": f"the data say how far it holds, within a standard deviation {interval}",
-        "not informed by the data": "the data say nothing of its tolerance, which is still what was assumed",
+        "informed": f"the data determine its tolerance, a standard deviation {interval}",
+        "not informed by the data": "the data do not determine its tolerance, which is still the assumed one",
         "not converged": "training ended before its tolerance had settled, so train for longer",
         "not separable from sensor noise": (
-            "the data tell tolerance and sensor noise only together, a standard deviation of "
-            f"{with_unit(tolerance.noise_std, tolerance.unit)}"
+            "the data determine only the sum of its tolerance and sensor noise, a standard deviation of "
+            f"{with_unit(tolerance.noise_std, tolerance.unit)}; give the meters' accuracy to separate them"
         ),
     }
     return words.get(tolerance.verdict, tolerance.verdict)

@@ -5,7 +5,7 @@ value. Cells of a text table stay text until `numbers` converts them, so that co
 can be copied unchanged (`ColumnConverter`). Memory does not grow with the file, and a file is written whole or not at
 all.
 
-Calls: `balances`, `data`, `errors`.
+Calls: `data`, `balances`.
 """
 
 import lazy_loader

@@ -47,7 +47,7 @@ def numbers(frame: pd.DataFrame, columns: Sequence[str], path: PathLike, *, miss
                [nan]])
     """
     path = Path(path)
-    chosen, number_format = select(columns, tuple(frame.columns), path), NumberFormat.of(path)
+    chosen, number_format = requested_columns(columns, tuple(frame.columns), path), NumberFormat.of(path)
     values = np.empty((len(frame), len(chosen)))
     for j, name in enumerate(chosen):
         column: Any = frame.loc[:, name]
@@ -76,8 +76,14 @@ def complete(frame: pd.DataFrame, columns: Sequence[str], path: PathLike) -> pd.
     return frame.loc[~np.isnan(numbers(frame, columns, path, missing_ok=True)).any(axis=1)]
 
 
-def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
-    """Return the requested column names, or all `names` if `columns` is None; raise TableError for unknown ones."""
+def requested_columns(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    """Return the requested column names, or all `names` if `columns` is None; raise TableError for unknown ones.
+
+    Args:
+        columns: Names of the requested columns; None for all.
+        names: Names of all columns of the table.
+        path: The table's file, for the message.
+    """
     if unknown := [name for name in columns or () if name not in names]:
         rule = f"'{path.name}' must have the columns asked for, but got none called {quoted_list(unknown)}."
         advice = did_you_mean(unknown[0], names) if len(unknown) == 1 else f"Known: {quoted_list(names)}."
@@ -87,7 +93,12 @@ def select(columns: Sequence[str] | None, names: tuple[str, ...], path: Path) ->
 
 
 def floats(column: pd.Series, number_format: NumberFormat) -> Array:
-    """Convert a column to float64, NaN where missing, shape `(n,)`; raise ValueError if a cell is not a number."""
+    """Convert a column to float64, NaN where missing, shape `(n,)`; raise ValueError if a cell is not a number.
+
+    Args:
+        column: Cells as they were read.
+        number_format: How numbers are written in the table.
+    """
     if pd.api.types.is_numeric_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     cells = column.to_numpy(dtype=object)

@@ -38,13 +38,17 @@ class MissingError(TableError):
     """A cell is missing in a column that must be complete."""
 
 
+class MissingTableError(TableError, FileNotFoundError):
+    """A table that is to be read does not exist."""
+
+
 def check_source(path: PathLike) -> Path:
     """Check that a path names an existing file of a known table format, and return it; otherwise raise TableError."""
     path = Path(path)
     if path.is_dir():
         raise TableError(f"A table must be a file, but got the folder '{path}'. Name a file in it.")
     if not path.exists():
-        raise TableError(f"A table must exist, but got '{path}', which does not. {_suggestion(path)}")
+        raise MissingTableError(f"A table must exist, but got '{path}', which does not. {_suggestion(path)}")
     if not path.is_file():
         raise TableError(f"A table must be a file, but got the device or pipe '{path}'. It is read more than once.")
     suffixes_of(path)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from equipoise.app.tables.cells import floats, missing_number_error, numbers, select
+from equipoise.app.tables.cells import floats, missing_number_error, numbers, requested_columns
 from equipoise.app.tables.files import PathLike, TableError, check_source, import_pyarrow, is_parquet
 from equipoise.app.tables.number_format import NumberFormat
 from equipoise.app.tables.row_numbers import describe_rows
@@ -62,7 +62,7 @@ def chunks(
     path, names = check_source(path), header(path)
     if rows < 1:
         raise TableError(f"rows must be 1 at least, but got {rows}.")
-    chosen = select(columns, names, path)
+    chosen = requested_columns(columns, names, path)
     pieces = _parquet_chunks(path, chosen, rows) if is_parquet(path) else _text_chunks(path, names, chosen, rows)
     return pieces if text else (_typed(piece, NumberFormat.of(path)) for piece in pieces)
 

@@ -29,6 +29,9 @@ def _search(pattern: str, text: str) -> bool:
 def separates_thousands(cell: str, sign: str) -> bool:
     """Return whether a sign in a number can only separate thousands.
 
+    Args:
+        cell: Text of a cell.
+        sign: The sign, a point or a comma.
     Example:
         >>> [separates_thousands(cell, ".") for cell in ("1.000,5", "1.234.567", "1.926")]
         [True, True, False]
@@ -39,6 +42,9 @@ def separates_thousands(cell: str, sign: str) -> bool:
 def is_ambiguous(cell: str, sign: str) -> bool:
     """Return whether a sign in a number may be the decimal sign or separate thousands.
 
+    Args:
+        cell: Text of a cell.
+        sign: The sign, a point or a comma.
     Example:
         >>> [is_ambiguous(cell, ".") for cell in ("1.926", "0.926", "1.92", "1926")]
         [True, False, False, False]

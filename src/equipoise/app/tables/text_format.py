@@ -231,7 +231,12 @@ def _scan_separators(lines: Iterable[str], delimiter: str) -> list[ColumnSeparat
 
 @contextmanager
 def open_lines(path: Path, encoding: str) -> Iterator[Iterator[str]]:
-    """Open a text table as an iterator over its lines; those that are not valid UTF-8 are decoded as Windows-1252."""
+    """Open a text table as an iterator over its lines; those that are not valid UTF-8 are decoded as Windows-1252.
+
+    Args:
+        path: The table's file, which may be compressed.
+        encoding: Name of its encoding.
+    """
     with (
         report_damage(path),
         open_decompressed(path) as file,

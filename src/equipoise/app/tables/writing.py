@@ -126,7 +126,12 @@ class _TextSink:
         self.delimiter = DELIMITERS[suffixes_of(path)[0]]
 
     def write(self, frame: pd.DataFrame, first: bool) -> None:
-        """Append rows; the header comes before the first ones."""
+        """Append rows; the header comes before the first ones.
+
+        Args:
+            frame: The rows.
+            first: Whether these are the first rows of the table.
+        """
         columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
         texts = (cells for cells, dtype in zip(columns, frame.dtypes, strict=True) if not is_numeric_dtype(dtype))
         has_returns = any("\r" in cell for cells in texts for cell in cells if isinstance(cell, str))
@@ -154,7 +159,12 @@ class _ParquetSink:
         self.writer: Any = None
 
     def write(self, frame: pd.DataFrame, first: bool) -> None:
-        """Append rows; the header comes before the first ones."""
+        """Append rows; the header comes before the first ones.
+
+        Args:
+            frame: The rows.
+            first: Whether these are the first rows of the table.
+        """
         schema = None if first else self.writer.schema
         try:
             table = self.library.Table.from_pandas(frame, schema=schema, preserve_index=False)

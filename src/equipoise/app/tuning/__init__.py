@@ -3,7 +3,7 @@
 In: an estimator, a table with held-out rows, and a search space. Out: a `TuningResult`, and a journal file that keeps
 every trial, so that a later start continues the search and several processes share it.
 
-Calls: `balances`, `data`, `network`, `training`, `estimator`.
+Calls: `estimator`, `training`, `network`, `data`, `balances`.
 """
 
 from equipoise.app.tuning.journal_file import TuningError

@@ -76,7 +76,12 @@ class _Range(ABC):
 
     @abstractmethod
     def suggest(self, trial: Trial, name: str) -> None:
-        """Let Optuna suggest the parameter's value for a trial."""
+        """Let Optuna suggest the parameter's value for a trial.
+
+        Args:
+            trial: Optuna's trial.
+            name: Name of the parameter.
+        """
 
     def encode(self, value: Any) -> Any:
         """Return the value as a journal holds it: unchanged."""

@@ -25,6 +25,10 @@ class CaseError(EquipoiseError, ValueError):
     """A case that does not exist, or that methods cannot be compared on."""
 
 
+class MissingResultsError(CaseError, FileNotFoundError):
+    """A file of results that does not exist."""
+
+
 @dataclass(frozen=True, eq=False)
 class CaseTable:
     """Rows of data.

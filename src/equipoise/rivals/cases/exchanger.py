@@ -19,7 +19,12 @@ HEAT_STD, TEMPERATURE_STD = 2.0, 0.2  # kW, K
 
 
 def make_exchanger(seed: int, n: int = 1200) -> CaseTable:
-    """Simulate `n` operating points and their measurements."""
+    """Simulate `n` operating points and their measurements.
+
+    Args:
+        seed: Seed of the case.
+        n: Number of operating points.
+    """
     rng = np.random.default_rng([seed, 30])
     hot_flow, cold_flow = rng.uniform(0.5, 3.0, (2, n))  # kg/s
     hot, cold = rng.uniform(340, 370, n), rng.uniform(285, 305, n)  # K

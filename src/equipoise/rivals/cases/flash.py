@@ -22,7 +22,12 @@ Array = NDArray[np.float64]
 
 
 def make_flash(seed: int, n: int = 1500) -> CaseTable:
-    """Simulate `n` operating points and their measurements."""
+    """Simulate `n` operating points and their measurements.
+
+    Args:
+        seed: Seed of the case.
+        n: Number of operating points.
+    """
     rng = np.random.default_rng([seed, 20])
     temperature, pressure = rng.uniform(96, 116, n), rng.uniform(80, 105, n)  # °C, kPa
     feed = rng.uniform(10, 50, (n, 3))  # kmol/h
@@ -58,6 +63,11 @@ def vapour_shares(temperature: Array, pressure: Array, feed: Array) -> Array:
 
 
 def vapour_pressure(component: int, temperature: Array) -> Array:
-    """Compute the vapour pressure in kPa at a temperature in °C by Antoine's equation."""
+    """Compute the vapour pressure in kPa at a temperature in °C by Antoine's equation.
+
+    Args:
+        component: Name of the component.
+        temperature: In °C, of any shape.
+    """
     a, b, c = ANTOINE[component]
     return KPA_PER_MMHG * 10 ** (a - b / (temperature + c))

@@ -14,7 +14,12 @@ METER = 0.02  # noise, relative to the standard deviation of what a meter measur
 
 
 def make_hierarchy(seed: int, n: int = 1500) -> CaseTable:
-    """Simulate `n` hours and their measurements; the town is the same for all seeds."""
+    """Simulate `n` hours and their measurements; the town is the same for all seeds.
+
+    Args:
+        seed: Seed of the case.
+        n: Number of hours.
+    """
     town, rng = np.random.default_rng(40), np.random.default_rng([seed, 40])
     hour, temperature, sun = rng.uniform(0, 24, n), rng.uniform(-5, 35, n), rng.uniform(0, 1, n)
     base, morning, evening = (town.uniform(low, high, FEEDERS) for low, high in ((20, 120), (0, 0.6), (0, 0.8)))

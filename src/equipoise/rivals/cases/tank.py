@@ -21,7 +21,12 @@ HEAT_CAPACITY = 4.0  # kJ/(L K)
 
 
 def make_tank(seed: int, n: int = 1000) -> CaseTable:
-    """Simulate `n` operating points; the measured outputs are the true ones."""
+    """Simulate `n` operating points; the measured outputs are the true ones.
+
+    Args:
+        seed: Seed of the case.
+        n: Number of operating points.
+    """
     rng = np.random.default_rng([seed, 10])
     flow, feed = rng.uniform(0.5, 5.0, n), rng.uniform(0.5, 2.0, n)  # L/min, mol/L
     temperature, feed_temperature = rng.uniform(300, 350, n), rng.uniform(285, 300, n)  # K

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from equipoise.app.job import TABLE_NAME, Job
 from equipoise.data import write_atomically
 from equipoise.rivals.cases import Case, CaseError, named_case
-from equipoise.rivals.cases.case import CaseTable, SameTable
+from equipoise.rivals.cases.case import CaseTable, MissingResultsError, SameTable
 from equipoise.rivals.comparison.scoring import SCORES
 from equipoise.rivals.comparison.summary import Line, summarise
 from equipoise.rivals.comparison.trial import Trial, TrialResult, keep
@@ -64,12 +64,13 @@ class Comparison(BaseModel):
     def load(cls, path: str | os.PathLike) -> Comparison:
         """Read compare.json.
 
-        Raises: CaseError, if it cannot be read or holds something else.
+        Raises: CaseError, if it is missing (then also a FileNotFoundError) or holds something else.
         """
         try:
             return cls.model_validate_json(Path(path).read_text("utf-8"))
         except OSError as error:
-            raise CaseError(f"'{path}' must be readable, but got: {error.strerror or error}.") from error
+            kind = MissingResultsError if isinstance(error, FileNotFoundError) else CaseError
+            raise kind(f"'{path}' must be readable, but got: {error.strerror or error}.") from error
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))

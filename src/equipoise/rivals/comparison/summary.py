@@ -98,6 +98,8 @@ def _by_seed(score: str, trials: list[TrialResult]) -> dict[int, float]:
 def paired(one: dict[int, float], other: dict[int, float]) -> tuple[float, float]:
     """Compute the mean of `one − other` over the seeds that both have, and its standard error.
 
+    Args:
+        one, other: Scores of two methods by seed.
     Example:
         >>> paired({0: 1.0, 1: 3.0, 2: 9.0}, {0: 0.0, 1: 0.0})
         (2.0, 1.0)

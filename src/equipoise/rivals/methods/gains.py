@@ -64,7 +64,12 @@ class GainGaussian(ConditionedGaussian):
 
     @classmethod
     def of(cls, conditioned: ConditionedGaussian, rule: GainRule) -> "GainGaussian":
-        """Replace the gain of a conditioned Gaussian; its prior and its balances stay."""
+        """Replace the gain of a conditioned Gaussian; its prior and its balances stay.
+
+        Args:
+            conditioned: The conditioned Gaussian.
+            rule: Computes the gain from the coefficients B.
+        """
         arguments = {field.name: getattr(conditioned, field.name) for field in fields(ConditionedGaussian)}
         return cls(**arguments, rule=rule)
 

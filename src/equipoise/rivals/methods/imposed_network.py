@@ -21,7 +21,12 @@ class WeightSource(Protocol):
     """A source of draws of the network's flat weight vector."""
 
     def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """Return draws number `32 · block … 32 · block + 31`; the same (seed, block) always gives the same draws."""
+        """Return draws number `32 · block … 32 · block + 31`; the same (seed, block) always gives the same draws.
+
+        Args:
+            seed: Seed of the prediction.
+            block: Number of the block of draws.
+        """
         ...
 
 
@@ -50,14 +55,26 @@ class ImposedBNN(ConstrainedBNN):
     def condition(
         self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
     ) -> Gaussian:
-        """Impose the balances on the network's Gaussian; without balances it stays as it is."""
+        """Impose the balances on the network's Gaussian; without balances it stays as it is.
+
+        Args:
+            gaussian: The network's Gaussian.
+            target: Targets `t`, shape `(..., m)`.
+            tol_var: Tolerance variances, shape `(..., m)`.
+            offset: Offsets of the balances, shape `(..., m)`.
+        """
         conditioned = super().condition(gaussian, target, tol_var, offset)
         if self.impose is None or conditioned.n_balances == 0:
             return conditioned
         return self.impose(conditioned)  # type: ignore[arg-type]
 
     def draw(self, seed: int, block: int) -> PosteriorDraws:
-        """Draw tolerances and sensors from their posteriors, and weights from `source`."""
+        """Draw tolerances and sensors from their posteriors, and weights from `source`.
+
+        Args:
+            seed: Seed of the prediction.
+            block: Number of the block of draws.
+        """
         draws = super().draw(seed, block)
         return draws if self.source is None else replace(draws, weights=self.source.draw(seed, block))
 

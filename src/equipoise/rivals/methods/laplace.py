@@ -49,7 +49,12 @@ class LastLayerLaplace(nn.Module):
         return self.root @ self.root.mT
 
     def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """Draw the last layer; the other layers are those of the trained weights."""
+        """Draw the last layer; the other layers are those of the trained weights.
+
+        Args:
+            seed: Seed of the prediction.
+            block: Number of the block of draws.
+        """
         generator = torch.Generator().manual_seed(derived_seed(seed, block, 4))
         noise = torch.randn(DRAW_BLOCK, *self.root.shape[:2], generator=generator, dtype=torch.float64)
         deviations = torch.einsum("uij,duj->dui", self.root, noise.to(self.root.device))
@@ -76,7 +81,13 @@ class LastLayerLaplace(nn.Module):
 
 
 def features(network: BayesianMLP, weights: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]) -> Float[Tensor, "n h"]:
-    """Evaluate the units of the last hidden layer, and append a 1."""
+    """Evaluate the units of the last hidden layer, and append a 1.
+
+    Args:
+        network: The network.
+        weights: Its flat weight vector, shape `(P,)`.
+        x: Standardized inputs, shape `(n, n_x)`.
+    """
     h = network.features(weights, x)
     return torch.cat([h, torch.ones_like(h[:, :1])], -1)
 

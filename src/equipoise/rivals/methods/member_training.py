@@ -141,7 +141,13 @@ class MemberTraining:
         self.model.eval()
 
     def predict(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> NetworkGaussian:
-        """Evaluate each member at its own `b` of the `M · b` rows; dropout draws a mask for every row."""
+        """Evaluate each member at its own `b` of the `M · b` rows; dropout draws a mask for every row.
+
+        Args:
+            weights: Weights of the members, shape `(M, P)`.
+            rows: Rows of all members, one member after the other.
+            generator: Randomness of the masks.
+        """
         x, network = rows.x.unflatten(0, (len(weights), -1)), self.model.network
         masks = None
         if self.dropout > 0:
@@ -149,7 +155,13 @@ class MemberTraining:
         return network.at(weights, x, masks)
 
     def losses(self, weights: Tensor, rows: Rows, generator: torch.Generator) -> Float[Tensor, " M"]:
-        """Compute each member's loss: RMSE in the first phase, negative log-likelihood per row in the others."""
+        """Compute each member's loss: RMSE in the first phase, negative log-likelihood per row in the others.
+
+        Args:
+            weights: Weights of the members, shape `(M, P)`.
+            rows: Rows of all members, one member after the other.
+            generator: Randomness of masks, tolerances and sensors.
+        """
         if self.phase != "means":
             return -self._log_prob(weights, rows, generator).mean(1)
         mean = self.predict(weights, rows, generator).mean
@@ -174,7 +186,13 @@ class MemberTraining:
         return sum(parts) / order.numel()
 
     def step(self, batch: Rows, fraction: float, generator: torch.Generator) -> float:
-        """Take one optimiser step at `fraction` of the phase, and return the members' mean loss before it."""
+        """Take one optimiser step at `fraction` of the phase, and return the members' mean loss before it.
+
+        Args:
+            batch: Rows of all members, one member after the other.
+            fraction: Share of the phase that is done, in [0, 1].
+            generator: Randomness of masks, tolerances and sensors.
+        """
         means = self.phase == "means"
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (one_cycle(fraction) if means else cosine(fraction))
@@ -283,7 +301,12 @@ class _Best:
         return improved
 
     def restore(self, weights: Tensor, shared: list[nn.Parameter]) -> None:
-        """Copy the best states into weights and shared parameters."""
+        """Copy the best states into weights and shared parameters.
+
+        Args:
+            weights: Weights of the members, shape `(M, P)`; overwritten.
+            shared: Parameters that all members share; overwritten.
+        """
         if self.weights is not None:
             weights.copy_(self.weights)
         for part, kept in zip(shared, self.shared or [], strict=False):

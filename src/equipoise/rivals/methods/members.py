@@ -15,7 +15,14 @@ from equipoise.network import DRAW_BLOCK, BayesianMLP, derived_seed
 def dropout_masks(
     network: BayesianMLP, shape: tuple[int, ...], probability: float, generator: torch.Generator
 ) -> list[Float[Tensor, "..."]]:
-    """Draw `mask / (1 − p)` for the units of each hidden layer, shape `(*shape, width)`."""
+    """Draw `mask / (1 − p)` for the units of each hidden layer, shape `(*shape, width)`.
+
+    Args:
+        network: The network, which gives the widths.
+        shape: Leading axes of the masks.
+        probability: Probability p that a unit is left out.
+        generator: Randomness of the masks.
+    """
     kept, device = 1.0 - probability, generator.device
     uniform = [torch.rand(*shape, width, generator=generator, device=device) for width in network.sizes[1:-1]]
     return [(part < kept) / kept for part in uniform]
@@ -39,7 +46,12 @@ class Members(nn.Module):
         self.register_buffer("weights", weights.detach().clone())
 
     def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """Return the members in turn; the seed has no effect."""
+        """Return the members in turn; the seed has no effect.
+
+        Args:
+            seed: Seed of the prediction.
+            block: Number of the block of draws.
+        """
         number = torch.arange(DRAW_BLOCK * block, DRAW_BLOCK * (block + 1), device=self.weights.device)
         return self.weights[number % len(self.weights)]
 
@@ -62,7 +74,12 @@ class Dropout(nn.Module):
         self.register_buffer("weights", weights.detach().clone())
 
     def draw(self, seed: int, block: int) -> Float[Tensor, "n_draws P"]:
-        """Multiply the rows of each next weight matrix by `mask / (1 − p)`."""
+        """Multiply the rows of each next weight matrix by `mask / (1 − p)`.
+
+        Args:
+            seed: Seed of the prediction.
+            block: Number of the block of draws.
+        """
         generator = torch.Generator().manual_seed(derived_seed(seed, block, 3))
         (network,) = self._network
         draws = self.weights.repeat(DRAW_BLOCK, 1)
@@ -82,7 +99,12 @@ def spread_mask(network: BayesianMLP) -> Float[Tensor, " P"]:
 
 
 def starting_weights(network: BayesianMLP, seeds: list[int]) -> Float[Tensor, "M P"]:
-    """Draw the weights with which the estimator would start the network for each of the seeds."""
+    """Draw the weights with which the estimator would start the network for each of the seeds.
+
+    Args:
+        network: The network.
+        seeds: Seeds of the fits.
+    """
     generators = [torch.Generator().manual_seed(derived_seed(seed, 5)) for seed in seeds]
     return torch.stack([network.starting_weights(generator) for generator in generators])
 

@@ -83,7 +83,12 @@ class SolvedGaussian(GainGaussian):
 
     @classmethod
     def by(cls, solve: Solve, conditioned: ConditionedGaussian) -> "SolvedGaussian":
-        """Replace the mean of a conditioned Gaussian by the solver's projection; its prior and balances stay."""
+        """Replace the mean of a conditioned Gaussian by the solver's projection; its prior and balances stay.
+
+        Args:
+            solve: Projects a mean, by mean and target.
+            conditioned: The conditioned Gaussian.
+        """
         return replace(cls.of(conditioned, orthogonal_gain), solve=solve)  # type: ignore[return-value]
 
     @cached_property

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from equipoise.balances import LinearConstraint
-from equipoise.data import Rows, TrainingData
+from equipoise.data import Rows, TrainingData, require_fit
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.gaussian import TolerancePrior
 from equipoise.network import ConstrainedBNN, as_likelihood, derived_seed
@@ -136,7 +135,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
         Args:
             X: Inputs `(n, n_x)` in the user's units, an array or a data frame.
         """
-        check_is_fitted(self)
+        require_fit(self)
         p = super().predict_distribution(X)
         layer = self.model_.conditioning
         members = {"deterministic": 1, "ensemble": self.n_members}.get(self.inference)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from equipoise.rivals.cases.battery import (
     INPUTS,
@@ -14,6 +13,7 @@ from equipoise.rivals.cases.battery import (
     Cell,
     CellConfig,
     CellError,
+    ConfigError,
     balances,
     cell as cell_module,
     simulate as run_all,
@@ -78,7 +78,7 @@ def test_irreversible_heat_is_the_current_times_the_lost_voltages(table):
 
 def test_losses_are_positive_and_the_contact_drop_is_ohms_law(table):
     assert (table[["eta_p [V]", "eta_n [V]", "dV_IR [V]"]] > 0).all(axis=None)
-    np.testing.assert_allclose(table["dV_IR [V]"], 0.05 * table["I [A]"], rtol=1e-14)
+    np.testing.assert_allclose(table["dV_IR [V]"], 0.05 * table["I [A]"], rtol=1e-13)
 
 
 def test_the_first_open_circuit_voltage_is_that_of_the_resting_cell(cell):
@@ -135,17 +135,17 @@ def test_c_rates_are_multiples_of_the_nominal_capacity(cell):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"curents": (1.0,)}, r"curents\n  Extra inputs are not permitted"),
+        ({"curents": (1.0,)}, r"curents of .*Extra inputs are not permitted"),
         ({"soc_start": 0.2, "soc_end": 0.4}, r"soc_end must be less than soc_start, but got 0\.4 and 0\.2"),
         ({"currents": (1.0, 1.0)}, r"currents must differ from each other, but got \(1\.0, 1\.0\)"),
-        ({"currents": ()}, "currents\n"),
-        ({"currents": (1.0, -1.0)}, r"currents\.1\n"),
-        ({"temperatures": (float("nan"),)}, r"temperatures\.0\n"),
-        ({"soc_points": 1}, "soc_points\n"),
+        ({"currents": ()}, "currents of "),
+        ({"currents": (1.0, -1.0)}, r"currents\.1 of "),
+        ({"temperatures": (float("nan"),)}, r"temperatures\.0 of "),
+        ({"soc_points": 1}, "soc_points of "),
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused(fields, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ConfigError, match=message):
         CellConfig(**fields)
 
 

@@ -1,7 +1,7 @@
 """The paper's battery cell.
 
 It holds simulated discharges (`simulate`), the table of them with noise and split (`load`), the balances of its columns
-and the settings of fits to it (`Settings`).
+and the settings of fits to it (`Settings`). Users, and the paper's study, call it `equipoise.battery`.
 """
 
 from equipoise.rivals.cases.battery.cell import (
@@ -11,6 +11,7 @@ from equipoise.rivals.cases.battery.cell import (
     Cell,
     CellConfig,
     CellError,
+    ConfigError,
     pybamm_version,
     simulate,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Cell",
     "CellConfig",
     "CellError",
+    "ConfigError",
     "DataConfig",
     "DataError",
     "Settings",

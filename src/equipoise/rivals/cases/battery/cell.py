@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from tqdm.auto import tqdm
 
 from equipoise.balances import did_you_mean
@@ -41,7 +41,28 @@ class CellError(EquipoiseError, ValueError):
     """The cell or one of its discharges cannot be simulated."""
 
 
-class CellConfig(BaseModel):
+class ConfigError(EquipoiseError, ValueError):
+    """A configuration of the battery case has a field that cannot be used; the message names it."""
+
+
+class Config(BaseModel):
+    """Base of the battery case's configurations: frozen, without unknown fields, and with errors of the library."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **fields: Any):
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "its fields"
+            if first["type"] == "value_error":  # a sentence of ours, from a validator or from a part of this
+                raise ConfigError(first["msg"].removeprefix("Value error, ")) from error
+            got = f"{first['input']!r} ({first['msg']})"
+            raise ConfigError(f"{place} of {type(self).__name__} must be valid, but got {got}.") from error
+
+
+class CellConfig(Config):
     """A cell and the grid of its discharges, one for each current and ambient temperature.
 
     Attributes:
@@ -53,9 +74,8 @@ class CellConfig(BaseModel):
         soc_points: Rows of each discharge, evenly spaced in state of charge.
         soc_start: State of charge at the start.
         soc_end: State of charge at the end, if the voltage cut-off does not come first.
+    Raises: ConfigError, if a value is out of its range.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     parameter_set: str = "Ai2020"
     contact_resistance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.05

@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from equipoise.balances import LinearConstraint
 from equipoise.data import write_atomically
 from equipoise.errors import EquipoiseError
-from equipoise.rivals.cases.battery.cell import INPUTS, OUTPUTS, CellConfig, pybamm_version, simulate
+from equipoise.rivals.cases.battery.cell import INPUTS, OUTPUTS, CellConfig, Config, pybamm_version, simulate
 
 FORMAT = 1  # of the cache; to be raised when the result of `simulate` changes
 BALANCES = {"voltage": "V = V_OCV - eta_p - eta_n - dV_IR", "heat": "Q_tot = Q_rev + Q_irr"}
@@ -32,7 +32,7 @@ class DataError(EquipoiseError, ValueError):
     """Rows were requested that the data do not have."""
 
 
-class DataConfig(BaseModel):
+class DataConfig(Config):
     """The configuration of simulation, noise and split.
 
     Attributes:
@@ -41,9 +41,8 @@ class DataConfig(BaseModel):
         voltage_noise: Standard deviation in V at the grid's lowest and highest current, linear in between.
         heat_noise: Likewise for the heats, in W/m³.
         split: Shares of rows for training, validation and test.
+    Raises: ConfigError, if a value is out of its range.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cell: CellConfig = CellConfig()
     seed: Annotated[int, Field(ge=0)] = 0
