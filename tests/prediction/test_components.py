@@ -128,14 +128,15 @@ def test_weights_of_single_rows_select_for_each_row():
 
 
 def test_selected_components_are_those_of_their_draw_and_row():
+    g = torch.Generator().manual_seed(0)
     gaussian = condition(
-        DiagonalGaussian(torch.randn(3, 4, 2).double(), torch.rand(3, 4, 2).double() + 0.1),
+        DiagonalGaussian(torch.randn(3, 4, 2, generator=g).double(), torch.rand(3, 4, 2, generator=g).double() + 0.1),
         torch.ones(1, 2).double(),
-        torch.randn(4, 1).double(),
+        torch.randn(4, 1, generator=g).double(),
         0.1,
     )
-    w = torch.rand(4, 2).double()
-    part = Components(slice(0, 4), gaussian, w, log_weight=torch.randn(3, 4).double())
+    w = torch.rand(4, 2, generator=g).double()
+    part = Components(slice(0, 4), gaussian, w, log_weight=torch.randn(3, 4, generator=g).double())
     draw, row = torch.tensor([2, 0]), torch.tensor([1, 3])
     taken = part.take(draw, row)
     torch.testing.assert_close(taken.std, part.std[draw, row])

@@ -117,8 +117,9 @@ def _draws_have_the_layer_moments(posterior: PosteriorFactory) -> None:
 
 def _forward_pass_has_the_moments_of_draws(posterior: PosteriorFactory) -> None:
     """Compare a network without hidden layers at one input with its moments over many draws of the weights."""
-    network = BayesianMLP(2, 2, hidden=(), prior_std=0.7, init_std=0.2, posterior=posterior).double()
     x, generator = numbers(1, 2, seed=6), torch.Generator().manual_seed(0)
+    settings = {"prior_std": 0.7, "init_std": 0.2, "posterior": posterior}
+    network = BayesianMLP(2, 2, hidden=(), generator=generator, **settings).double()
     with torch.no_grad():
         outputs = network.at(network.posterior.draw(N_DRAWS, generator), x).mean[:, 0]
         if network.posterior.has_layer_moments:
