@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -75,3 +76,86 @@ class LowRank(eq.WeightPosterior):
         with torch.no_grad():
             self.log_std.fill_(math.log(std))
             self.U.zero_()
+
+
+class ComponentBalance(eq.Equality):
+    """A column that parts a feed in two: its mass, and the mass of a component whose fractions are measured by row."""
+
+    name = "component balance"
+
+    def __init__(self, mass=True):
+        self.mass = mass
+        names, columns = ("mass", "component") if mass else ("component",), ("top", "bottom", "loss")
+        super().__init__(
+            names=names,
+            inputs=("feed", "z"),
+            known=("x_top", "x_bottom"),
+            outputs=columns,
+            units=["kg/h"] * len(names),
+            equations=["feed = top + bottom + loss", "z*feed = x_top*top + x_bottom*bottom"][-len(names) :],
+        )
+
+    def settings(self):
+        return {"mass": self.mass}
+
+    @property
+    def pattern(self):
+        return np.array([[True, True, True], [True, True, False]])[-self.n_balances :]
+
+    def linearise(self, X, Y=None):
+        feed, z, x_top, x_bottom = X.T
+        one, zero = np.ones(len(X)), np.zeros(len(X))
+        B = np.stack([np.stack([one, one, one], 1), np.stack([x_top, x_bottom, zero], 1)], 1)
+        return B[:, -self.n_balances :], np.stack([feed, z * feed], 1)[:, -self.n_balances :]
+
+
+class SquaredTarget(eq.Equality):
+    """Weighted outputs add up to the square of an input: one B for all rows, and targets that are not linear in x."""
+
+    name = "squared target"
+
+    def __init__(self, weights):
+        self.weights = np.asarray(weights, dtype=float)
+        super().__init__(names=["sum"], inputs=["x"], outputs=[f"part {j}" for j in range(len(self.weights))])
+
+    def arrays(self):
+        return {"weights": self.weights}
+
+    @property
+    def shared_B(self):
+        return self.weights[None]
+
+    def linearise(self, X, Y=None):
+        return self.weights[None], X**2
+
+
+class RowByRow(eq.Equality):
+    """A LinearConstraint that repeats its coefficients in every row: all results must be those of the original."""
+
+    name = "row by row"
+
+    def __init__(self, linear):
+        self.linear = linear
+        super().__init__(
+            names=linear.names, inputs=linear.inputs, known=linear.known, outputs=linear.outputs, units=linear.units
+        )
+
+    @property
+    def pattern(self):
+        return self.linear.pattern
+
+    def linearise(self, X, Y=None):
+        return np.repeat(self.linear.B[None], len(X), 0), self.linear.target(X)
+
+
+class Power(eq.Equality):
+    """`P = V I`, nonlinear in the outputs: linearised at Y, and not to be fitted yet."""
+
+    name, is_linear = "power", False
+
+    def __init__(self):
+        super().__init__(names=["power"], inputs=["R"], outputs=["P", "V", "I"], units=["W"])
+
+    def linearise(self, X, Y=None):
+        P, V, I = Y.T  # noqa: E741
+        return np.stack([np.ones_like(P), -I, -V], 1)[:, None], (-V * I)[:, None]

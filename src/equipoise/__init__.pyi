@@ -6,6 +6,7 @@ from .app.tables import TableError as TableError
 from .artifact import ArtifactError as ArtifactError, load as load
 from .balances import (
     ConstraintError as ConstraintError,
+    Equality as Equality,
     EquationError as EquationError,
     LinearConstraint as LinearConstraint,
 )

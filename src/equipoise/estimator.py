@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality, check_equality_kind
 from equipoise.data import (
     MOST_STREAMED,
     AnyRows,
@@ -78,7 +78,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A Bayesian neural network whose predictions obey linear balances to within learned or given tolerances.
 
     Args:
-        constraint: `LinearConstraint` between the columns of X and Y, or None for a plain Bayesian network.
+        constraint: `LinearConstraint` between the columns of X and Y, an `Equality` of your own, or None for a plain
+            Bayesian network.
         likelihood: "joint" (L2), "marginal", the paper's (L1), or a `Likelihood` of your own.
         sensor_std: Standard deviations of the sensors behind Y. "learn" (default) learns one per output that enters a
             balance, and how it depends on the inputs; None means noise-free sensors, so that all noise is the
@@ -132,7 +133,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        constraint: LinearConstraint | None = None,
+        constraint: Equality | None = None,
         *,
         likelihood: str | Likelihood = "joint",
         sensor_std: Any = "learn",
@@ -421,7 +422,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _named_outputs(self) -> tuple[str, ...]:
         return () if self.constraint is None else self.constraint.outputs
 
-    def _constraint(self, X: Table, Y: Table) -> LinearConstraint | None:
+    def _constraint(self, X: Table, Y: Table) -> Equality | None:
         return match_constraint(self.constraint, X, Y, self._input_names)
 
     def _streams(self, X: Table, Y: Table) -> bool:
@@ -502,11 +503,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return frames.first_column(values) if self._single else values
 
     def _check_parameters(self) -> None:
-        if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):
-            raise InputTypeError(
-                f"constraint must be a LinearConstraint or None, but got {type(self.constraint).__name__}. "
-                "Build one with LinearConstraint.from_equations(...)."
-            )
+        if self.constraint is not None:
+            check_equality_kind(self.constraint)
         if not (self.training is None or isinstance(self.training, TrainingPlan)):
             raise InputTypeError(
                 f"training must be a TrainingPlan or None, but got {type(self.training).__name__}. "

@@ -13,7 +13,7 @@ open only those that you trust.
 
 In: a fitted `ConstrainedBNNRegressor` and the path of a file. Out: the file.
 
-Calls: `artifact`, `estimator`, `network`, `prediction`, `data`.
+Calls: `artifact`, `estimator`, `network`, `prediction`, `data`, `balances`.
 """
 
 import copy
@@ -29,6 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.artifact import ArtifactError, check_fitted, describe_model, write
+from equipoise.balances import LinearConstraint
 from equipoise.data import Standardizer
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, PosteriorDraws, derived_seed
@@ -44,9 +45,13 @@ def export(model: ConstrainedBNNRegressor, path: str | os.PathLike, n_draws: int
         model: The fitted model.
         path: The file, usually called `….pt2`; replaced if it exists.
         n_draws: Number of posterior draws to store: the first of those that `predict` averages over.
-    Raises: ArtifactError, if the model is not fitted or not a `ConstrainedBNNRegressor`, or the file cannot be written.
+    Raises: ArtifactError, if the model is not fitted or not a `ConstrainedBNNRegressor`, if its balances are no
+        `LinearConstraint`, or if the file cannot be written.
     """
     check_fitted(model)
+    if not (model.constraint is None or isinstance(model.constraint, LinearConstraint)):
+        got = type(model.constraint).__name__
+        raise ArtifactError(f"A program can hold the balances of a LinearConstraint only, but got {got}. Use save().")
     if not (isinstance(n_draws, numbers.Integral) and int(n_draws) >= 1):
         raise ArtifactError(f"n_draws must be a whole number of at least 1, but got {n_draws!r}.")
     seed = derived_seed(model.seed_, 7)  # the seed of predict_distribution
@@ -85,7 +90,7 @@ class MeanAndStd(nn.Module):
         self.draw_names = tuple(self._buffers)
         for name in ("x_mean", "x_std", "y_mean", "y_std"):
             self.register_buffer(name, torch.tensor(getattr(standardizer, name)))
-        balances = standardizer.constraint
+        balances: LinearConstraint | None = standardizer.constraint  # type: ignore[assignment]
         self.n_columns = len(self.x_mean) if balances is None else balances.n_columns
         if balances is not None:
             parts = {"A": balances.A, "b": balances.b, "B_mean": balances.B @ standardizer.y_mean}

@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+from outside import ComponentBalance
 
 import equipoise as eq
 from equipoise import estimator
@@ -319,3 +320,18 @@ def test_other_numbers_in_the_files_are_another_run(mapped, tmp_path, monkeypatc
     other = StreamedRows(X, Y, streamed.standardizer, streamed.positions)
     with pytest.raises(TrainingError, match="belongs to another run"):
         train(small_model(other), other, plan=plan, checkpoint=file)
+
+
+def test_coefficients_that_differ_by_row_go_with_their_rows_in_memory_and_from_files(mapped):
+    rng = np.random.default_rng(0)
+    X, Y = rng.uniform(1.0, 2.0, (30, 4)), rng.normal(size=(30, 3))
+    s, order = Standardizer.fit(X, Y, ComponentBalance()), torch.tensor([7, 2, 19])
+    expected = torch.as_tensor(s.linearise(X)[0])
+    memory, streamed = standardize(s, X, Y), StreamedRows(*mapped(X, Y), s, np.arange(30))
+    assert torch.equal(memory.B, expected)
+    for some in (memory.take(order), streamed.take(order), memory.take(slice(0, 30)).to("cpu").take(order)):
+        assert torch.equal(some.B, expected[order])
+        assert torch.equal(some.parts()[-1], expected[order])
+    one_B = standardize(Standardizer.fit(X[:, :3], Y @ np.ones((3, 4)), BALANCES), X[:, :3], Y @ np.ones((3, 4)))
+    assert one_B.B is None
+    assert len(one_B.parts()) == 4  # by which checkpoints of earlier versions are known

@@ -127,3 +127,15 @@ def test_the_reciprocal_of_nothing_is_nothing_and_so_are_its_derivatives():
     (second,) = torch.autograd.grad(first.sum(), S)
     np.testing.assert_array_equal(first.detach(), [-1 / 16, 0.0])
     np.testing.assert_array_equal(second, [2 / 64, 0.0])
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_rows_that_are_taken_bring_their_own_coefficients(pattern):
+    B, var, tol_var = random_numbers(pattern, (4,), (4,), (4,))
+    rows = torch.tensor([2, 0, 2])
+    taken = BalanceOperator(torch.as_tensor(B)).take(rows)
+    S = dense(B[rows], var[rows], tol_var[rows])
+    log_det = taken.factor(*tensors(var[rows], tol_var[rows])).log_det
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(S)[1], rtol=1e-10)
+    shared = BalanceOperator(torch.as_tensor(B[0]))
+    assert shared.take(rows) is shared

@@ -1,10 +1,11 @@
 """The training step, compiled and by autograd, against autograd over the definition in operators of torch."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
-from steps import APART, CASES, NAN, NEARLY_TWICE, SHARED, assert_same, bnn, rows
+from steps import APART, CASES, NAN, NEARLY_TWICE, SHARED, assert_same, bnn, both_ways, rows
 
 from equipoise import compiled
 from equipoise.data.rows import Rows
@@ -197,3 +198,20 @@ def test_outputs_in_single_precision_are_left_to_autograd():
     batch, made = Rows(batch.x, batch.y.float(), batch.target.float()), Counted(bnn())
     made.backward(batch, 100, torch.Generator().manual_seed(3))
     assert made.by_autograd == 1
+
+
+@pytest.mark.parametrize("B", [APART, SHARED], ids=["apart", "coupled"])
+def test_coefficients_that_come_with_the_rows_have_the_gradients_of_the_same_ones_in_the_layer(B):
+    """The oracle is the definition with one B; with the rows' own there is no compiled code."""
+    model, batch = bnn(B=B), rows(missing=True)
+    _, (expected, gradients) = both_ways(lambda *args: Objective(args[0]).backward(*args[1:]), model, batch)
+    by_row = copy.deepcopy(model)
+    coefficients, by_row.conditioning.B = by_row.conditioning.B, None
+    by_row_batch = replace(batch, B=coefficients.repeat(len(batch), 1, 1))
+    objective_by_row = Counted(by_row)
+    nll = objective_by_row.backward(by_row_batch, 100, torch.Generator().manual_seed(7), 0.6, 0.3)
+    assert objective_by_row.by_autograd == 1
+    torch.testing.assert_close(nll, expected, rtol=1e-10, atol=0.0)
+    for name, parameter in by_row.named_parameters():
+        largest = gradients[name].abs().max().item() if parameter.numel() else 0.0
+        torch.testing.assert_close(parameter.grad, gradients[name], rtol=0.0, atol=1e-10 * largest)

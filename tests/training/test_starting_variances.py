@@ -6,16 +6,18 @@ import math
 import numpy as np
 import pytest
 import torch
+from outside import ComponentBalance
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.data import rows as data_rows
-from equipoise.data.rows import Rows
+from equipoise.data.rows import Rows, standardize
+from equipoise.data.scaling import Standardizer
 from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.gaussian.tolerance import LogNormalVariance, TolerancePrior, tolerance_posterior
 from equipoise.network.likelihood import joint, marginal
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
-from equipoise.training.starting_variances import balance_var, output_residual_var, split_residuals
+from equipoise.training.starting_variances import balance_var, mean_squares, output_residual_var, split_residuals
 
 B = torch.tensor([[-1.0, -1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)  # c = a + b, and 2 d is known
 SQUARES = np.array([3.0, 4.0])  # the layer divides its rows by their lengths, so tolerances are relative to these
@@ -117,7 +119,8 @@ def test_the_scatter_of_a_balance_is_about_its_mean_and_over_rows_that_have_all_
     y = rows.y.clone()
     y[:, 2] += 7.0  # a bias is not scatter
     y[::2, 0] = math.nan
-    found = balance_var(B, Rows(rows.x, y, rows.target))
+    layer = model_of().conditioning
+    found = balance_var(layer, Rows(rows.x, y, rows.target)) * layer.row_scale**2
     residual = (rows.y[1::2, 2] - rows.y[1::2, 0] - rows.y[1::2, 1]).numpy()
     np.testing.assert_allclose(found[0], residual.var(), rtol=1e-10)
     np.testing.assert_allclose(found[1], 4 * rows.y[:, 3].numpy().var(), rtol=1e-10)
@@ -140,3 +143,19 @@ def test_a_balance_that_no_row_has_in_full_leaves_its_tolerance_at_the_prior():
     values = start(model_of(), Rows(rows.x, y, rows.target))
     assert values["r"][0] == pytest.approx(math.exp(TolerancePrior().mean))
     assert np.isfinite(np.concatenate(list(values.values()))).all()
+
+
+def test_coefficients_that_differ_by_row_give_the_scatter_of_the_users_residuals_and_their_mean_squares():
+    rng = np.random.default_rng(0)
+    X, Y = rng.uniform(1.0, 2.0, (50, 4)), rng.normal(size=(50, 3))
+    standardizer = Standardizer.fit(X, Y, ComponentBalance())
+    layer, c = ConditioningLayer(standardizer.balances()), standardizer.row_scale
+    Y[::2, 2] = math.nan  # the loss, which is in the mass balance alone
+    rows = standardize(standardizer, X, Y)
+    z = ComponentBalance().residual(X, Y)
+    np.testing.assert_allclose(balance_var(layer, rows), np.nanvar(z, 0) / c**2, rtol=1e-10)
+    squares = (standardizer.linearise(X)[0] ** 2).mean(0)
+    np.testing.assert_allclose(mean_squares(layer, rows), squares, rtol=1e-12)
+    np.testing.assert_allclose(
+        mean_squares(model_of().conditioning, rows), (B**2).numpy() / SQUARES[:, None], rtol=1e-12
+    )

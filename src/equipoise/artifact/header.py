@@ -163,6 +163,8 @@ class Description(_Part):
         format, format_version, checksum: Name and version of the file's format, and its SHA-256.
         versions: Versions of the software that wrote it.
         columns, balances, configuration: Columns of the tables, balances, and parameters of the estimator.
+        equality, equality_settings: Name of the kind of balances, "linear" or that of a class given to `load`, and the
+            arguments with which that class makes them again; arrays among them are tensors.
         seed: Seed of all random numbers of the fit.
         n_rows: Number of rows trained on; None from old files without it.
         sensors_per_row: Whether sensor noise was given per training row.
@@ -179,6 +181,8 @@ class Description(_Part):
     versions: dict[str, str]
     columns: Columns
     balances: tuple[Balance, ...]
+    equality: str = "linear"
+    equality_settings: dict[str, Any] = {}
     configuration: Configuration
     seed: int
     n_rows: int | None

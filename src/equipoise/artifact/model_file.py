@@ -1,8 +1,9 @@
 """One safetensors file per fitted model: tensors, and a `Description` in the header. Opening it runs no code.
 
 Tensors are called `model.…` (the network and all posteriors, in standardized units), `standardizer.…`, and
-`constraint.A`, `.B` and `.b`. The checksum is the SHA-256 of the whole file with the checksum's own digits set to 0.
-The same fit gives the same bytes: the file contains no date and no wall-clock times of epochs.
+`constraint.…` (the arrays of the balances: `A`, `B` and `b` of a `LinearConstraint`). The checksum is the SHA-256 of
+the whole file with the checksum's own digits set to 0. The same fit gives the same bytes: the file contains no date and
+no wall-clock times of epochs.
 
 Only `save` and `load` import torch, so that reading a header takes no time.
 """
@@ -37,7 +38,13 @@ from equipoise.artifact.header import (
     parse_description,
     read_header,
 )
-from equipoise.artifact.network_description import describe_network, likelihood_of, posterior_of, rebuild_network
+from equipoise.artifact.network_description import (
+    describe_network,
+    implementation_named,
+    likelihood_of,
+    posterior_of,
+    rebuild_network,
+)
 from equipoise.balances import column_unit
 from equipoise.errors import InputTypeError, check_device
 
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-    from equipoise.balances import LinearConstraint
+    from equipoise.balances import Equality, LinearConstraint
     from equipoise.estimator import ConstrainedBNNRegressor
 
 __all__ = [
@@ -107,8 +114,8 @@ def load(
     Args:
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
-        implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood` or a
-            `WeightPosterior`. A file names its implementations; it never imports one.
+        implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood`, a
+            `WeightPosterior` or an `Equality`. A file names its implementations; it never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing (then also a FileNotFoundError), damaged, or of a newer format.
     """
@@ -202,7 +209,7 @@ def _tensors(model: ConstrainedBNNRegressor) -> dict[str, Tensor]:
     tensors = {f"model.{name}": values.detach().cpu() for name, values in model.model_.state_dict().items()}
     arrays = {f"standardizer.{name}": values for name, values in _arrays(model.standardizer_).items()}
     if model.constraint is not None:
-        arrays |= {f"constraint.{name}": getattr(model.constraint, name) for name in ("A", "B", "b")}
+        arrays |= {f"constraint.{name}": values for name, values in model.constraint.arrays().items()}
     arrays["held_out"] = np.asarray(model.held_out_, dtype=np.int64)
     tensors |= {name: torch.tensor(values) for name, values in arrays.items()}
     return {name: values.clone(memory_format=torch.contiguous_format) for name, values in tensors.items()}
@@ -234,6 +241,7 @@ def describe_model(
         | {name: _version(name) for name in ("equipoise", "torch", "numpy")},
         columns=_describe_columns(model),
         balances=tuple(Balance(name=name, text=text, unit=unit) for name, text, unit in rows),
+        **_describe_equality(constraint),
         configuration=describe_configuration(model),
         seed=model.seed_,
         n_rows=getattr(model, "n_rows_", None),
@@ -245,6 +253,15 @@ def describe_model(
         job=job,
         notes={name: value.item() if isinstance(value, np.generic) else value for name, value in (notes or {}).items()},
     )
+
+
+def _describe_equality(constraint: Equality | None) -> dict[str, Any]:
+    """Return name and settings of the kind of balances; those of the library's own are in other fields."""
+    from equipoise.balances import EQUALITIES
+
+    if constraint is None or constraint.name in EQUALITIES:
+        return {}
+    return {"equality": constraint.name, "equality_settings": constraint.settings()}
 
 
 def _describe_training(model: ConstrainedBNNRegressor) -> Training:
@@ -309,7 +326,7 @@ def _rebuild_model(
         parameters["likelihood"] = likelihood_of(network, implementations)
     if parameters["posterior"] not in POSTERIORS:
         parameters["posterior"] = posterior_of(network, implementations)
-    model = ConstrainedBNNRegressor(_rebuild_constraint(description, tensors), **parameters)
+    model = ConstrainedBNNRegressor(_rebuild_constraint(description, tensors, implementations), **parameters)
     for name, value in _parse_attributes(description).items():
         setattr(model, name, value)
     columns = description.columns
@@ -327,11 +344,23 @@ def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
 
 
-def _rebuild_constraint(description: Description, tensors: dict[str, Tensor]) -> LinearConstraint | None:
-    from equipoise.balances import LinearConstraint
+def _rebuild_constraint(
+    description: Description, tensors: dict[str, Tensor], implementations: Sequence[type]
+) -> Equality | None:
+    from equipoise.balances import EQUALITIES, Equality
 
     if not description.balances:
         return None
+    if description.equality in EQUALITIES:
+        return _rebuild_linear(description, tensors)
+    arrays = {name: values.numpy() for name, values in _with_prefix("constraint.", tensors).items()}
+    made = implementation_named("balances", description.equality, implementations, Equality)
+    return made(**description.equality_settings, **arrays)
+
+
+def _rebuild_linear(description: Description, tensors: dict[str, Tensor]) -> LinearConstraint:
+    from equipoise.balances import LinearConstraint
+
     columns, balances = description.columns, description.balances
     A, B, b = (tensors[f"constraint.{name}"].numpy() for name in ("A", "B", "b"))
     roles = {"inputs": columns.inputs, "known": columns.known} if A.shape[1] else {}

@@ -54,13 +54,12 @@ def rebuild_network(
         network: The description.
         standardizer: The standardizer of the fit; it has the balances.
         state: The tensors, by their names in the network's `state_dict`.
-        implementations: Classes of likelihoods and posteriors that do not belong to this package.
+        implementations: Classes that do not belong to this package, of likelihoods and posteriors among others.
     Returns: The network in evaluation mode, on the CPU.
     Raises: KeyError, RuntimeError or ValueError, if tensors and description do not agree.
     """
     import torch
 
-    from equipoise.balances import LinearConstraint
     from equipoise.gaussian import ConditioningLayer
     from equipoise.network import BayesianMLP, ConstrainedBNN
 
@@ -77,8 +76,9 @@ def rebuild_network(
     sensor = None if network.sensors is None else _variances(network.sensors)
     layer = rounding = None
     if (constraint := standardizer.constraint) is not None:
-        balances = LinearConstraint(standardizer.B, names=constraint.names, outputs=constraint.outputs)
-        layer = ConditioningLayer(balances, _variances(network.tolerances), offset=torch.tensor(network.offsets))
+        layer = ConditioningLayer(
+            standardizer.balances(), _variances(network.tolerances), offset=torch.tensor(network.offsets)
+        )
         rounding = torch.zeros(constraint.n_balances, dtype=torch.float64)
         _check_learned("balances", network.tolerances, state["conditioning.tolerance.learned"])
     if network.sensors is not None:
@@ -94,29 +94,39 @@ def likelihood_of(network: Network, implementations: Sequence[type] = ()) -> Lik
 
     Args:
         network: The description.
-        implementations: Classes of likelihoods that do not belong to this package.
+        implementations: Classes that do not belong to this package, of likelihoods among others.
     Raises: ArtifactError, if no class has the name.
     """
-    from equipoise.network import LIKELIHOODS
+    from equipoise.network import LIKELIHOODS, Likelihood
 
     if network.likelihood in LIKELIHOODS:
         return LIKELIHOODS[network.likelihood]
-    return _named("likelihood", network.likelihood, implementations)(**network.likelihood_settings)
+    made = implementation_named("likelihood", network.likelihood, implementations, Likelihood)
+    return made(**network.likelihood_settings)
 
 
 def posterior_of(network: Network, implementations: Sequence[type] = ()) -> PosteriorFactory:
     """Return what makes the posterior that a header names; arguments are those of `likelihood_of`."""
-    from equipoise.network import POSTERIORS
+    from equipoise.network import POSTERIORS, WeightPosterior
 
     if network.posterior in POSTERIORS:
         return POSTERIORS[network.posterior]
-    made = _named("posterior", network.posterior, implementations)
+    made = implementation_named("posterior", network.posterior, implementations, WeightPosterior)
     return partial(made, **network.posterior_settings) if network.posterior_settings else made
 
 
-def _named(part: str, name: str, implementations: Sequence[type]) -> type:
+def implementation_named(part: str, name: str, implementations: Sequence[type], contract: type) -> type:
+    """Return the class with this name among those of a contract.
+
+    Args:
+        part: The part of the model that it is for, for the message.
+        name: Its name in the file.
+        implementations: Classes that do not belong to this package, of all contracts.
+        contract: The abstract class from which it must derive: kinds of parts may have the same names.
+    Raises: ArtifactError, if there is none.
+    """
     for implementation in implementations:
-        if getattr(implementation, "name", None) == name:
+        if issubclass(implementation, contract) and getattr(implementation, "name", None) == name:
             return implementation
     rule = f"The model's {part} must be known, but got {name!r}"
     raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")

@@ -1,8 +1,9 @@
 """Balances: what the user knows, from text or matrices to checked linear constraints.
 
 In: equations as text over named columns, or coefficient matrices with names. Out: a `LinearConstraint` with names,
-units, scale, target and residual, or an error that names what is wrong. Also here: the names and units of columns,
-dependent balances, and the verdict on a balance after a fit, from its residuals and the evidence for its tolerance.
+units, scale, target and residual, or an error that names what is wrong. Also here: `Equality`, the contract of which
+it is one kind; the names and units of columns, dependent balances, and the verdict on a balance after a fit, from its
+residuals and the evidence for its tolerance.
 
 Calls: no other room.
 """

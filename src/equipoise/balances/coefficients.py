@@ -67,10 +67,10 @@ class Coefficients:
         """
         B = _matrix("B", B, "(balances, outputs)")
         m, n_y = B.shape
-        names = _names("names", (f"balance {k}" for k in range(m)) if names is None else names)
-        outputs = _names("outputs", (f"y{j}" for j in range(n_y)) if outputs is None else outputs)
-        known = _names("known", known)
-        inputs = None if inputs is None else _names("inputs", inputs)
+        names = check_names("names", (f"balance {k}" for k in range(m)) if names is None else names)
+        outputs = check_names("outputs", (f"y{j}" for j in range(n_y)) if outputs is None else outputs)
+        known = check_names("known", known)
+        inputs = None if inputs is None else check_names("inputs", inputs)
         width = len(inputs or ()) + len(known)
         A = np.zeros((m, width)) if A is None else _matrix("A", A, "(balances, inputs and known columns)")
         inputs = tuple(f"x{j}" for j in range(A.shape[1] - len(known))) if inputs is None else inputs
@@ -120,7 +120,7 @@ def read_equations(
         (array([[1.]]), array([[-1., -1.]]), array([-1.]))
     """
     named = _named_texts(equations)
-    inputs, known, outputs = _names("inputs", inputs), _names("known", known), _names("outputs", outputs)
+    inputs, known, outputs = check_names("inputs", inputs), check_names("known", known), check_names("outputs", outputs)
     check_unique_columns(inputs, known, outputs)
     order = inputs + known + outputs
     parsed = [_parse_named(name, text, order) for name, text in named]
@@ -183,7 +183,13 @@ def _matrix(argument: str, values: Numbers, axes: str) -> FloatArray:
     return array
 
 
-def _names(argument: str, values: Names) -> tuple[str, ...]:
+def check_names(argument: str, values: Names) -> tuple[str, ...]:
+    """Convert names to a tuple of texts, and raise unless all of them are non-empty.
+
+    Args:
+        argument: Name of the argument, for the message.
+        values: The names.
+    """
     if isinstance(values, str):
         raise ConstraintError(f"{argument} must be a list of names, but got the text {values!r}. Write [{values!r}].")
     names = tuple(values)
@@ -201,7 +207,7 @@ def _named_texts(equations: str | Names | Mapping[str, Any]) -> list[tuple[str, 
             raise ConstraintError(f"equations must hold text, but got {text!r} for {name!r}. Write 'a = b + c'.")
     if not named:
         raise ConstraintError("equations must hold at least one balance, but got none. Use None for no constraint.")
-    names = _names("equations", [name for name, _ in named])
+    names = check_names("equations", [name for name, _ in named])
     return [(name.strip(), text) for name, (_, text) in zip(names, named, strict=True)]
 
 

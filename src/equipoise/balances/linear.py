@@ -9,7 +9,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,16 @@ from equipoise.balances.coefficients import (
     check_rows,
     read_equations,
 )
-from equipoise.balances.names import did_you_mean, quoted_list
+from equipoise.balances.equality import Equality, balance_scale, check_output_std
+from equipoise.balances.names import quoted_list
 from equipoise.balances.soundness import check_balances
+from equipoise.errors import InputError, InputTypeError
 
-__all__ = ["ConstraintError", "LinearConstraint", "connected_rows"]
+__all__ = ["EQUALITIES", "ConstraintError", "LinearConstraint", "check_equality_kind", "connected_rows"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class LinearConstraint:
+class LinearConstraint(Equality):
     """Linear balances `A x + B y = b` over named columns.
 
     Args:
@@ -53,6 +55,8 @@ class LinearConstraint:
         LinearConstraint(1 balance, 0 inputs, 0 known, 3 outputs)
           'heat' [W]: `Q_tot [W]` = `Q_rev [W]` + `Q_irr [W]`
     """
+
+    name: ClassVar[str] = "linear"
 
     A: FloatArray
     B: FloatArray
@@ -107,30 +111,25 @@ class LinearConstraint:
         balances, texts = read_equations(equations, inputs=inputs, outputs=outputs, known=known)
         return cls(**vars(balances), equations=texts)
 
-    @property
-    def n_balances(self) -> int:
-        """Number of balances, `m`."""
-        return len(self.names)
+    def linearise(self, X: FloatArray, Y: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Return `B` and the targets `t = b − A x`.
+
+        Args:
+            X: Inputs, then known columns, shape `(..., n_columns)`, in the user's units.
+            Y: Ignored.
+        Returns: `B`, shape `(m, n_y)`, and `t`, shape `(..., m)`.
+        """
+        return self.B, self.target(X)
 
     @property
-    def n_inputs(self) -> int:
-        """Number of network inputs, `n_x`, without known columns."""
-        return len(self.inputs)
+    def shared_B(self) -> FloatArray:
+        """Coefficients `B`, which are the same in all rows."""
+        return self.B
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of `A`: inputs, then known."""
-        return self.inputs + self.known
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns of `A`, `n_x + n_known`."""
-        return len(self.columns)
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of outputs, `n_y`."""
-        return len(self.outputs)
+    def pattern(self) -> NDArray[np.bool_]:
+        """Mask of the coefficients that differ from 0, shape `(m, n_y)`."""
+        return self.B != 0
 
     def target(self, X: Numbers) -> FloatArray:
         """Compute the value that `B y` must have at inputs x, `t = b − A x`.
@@ -160,7 +159,7 @@ class LinearConstraint:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).residual([1.0], [2.75])
             array([0.25])
         """
-        x, y = self._check_data(X, Y)
+        x, y = self._checked(X, Y)
         return _combine(self.A, x) + _combine(self.B, y) - self.b  # Z1
 
     def magnitude(self, X: Numbers, Y: Numbers) -> FloatArray:
@@ -177,10 +176,10 @@ class LinearConstraint:
             >>> LinearConstraint([[1.0]], A=[[-2.0]], b=[0.5]).magnitude([1.0], [2.75])
             array([5.25])
         """
-        x, y = self._check_data(X, Y)
+        x, y = self._checked(X, Y)
         return _combine(np.abs(self.A), np.abs(x)) + _combine(np.abs(self.B), np.abs(y)) + np.abs(self.b)
 
-    def scale(self, output_std: Numbers) -> FloatArray:
+    def scale(self, output_std: Numbers, X: Numbers | None = None) -> FloatArray:
         """Compute the standard deviation that each balance would have if its outputs varied independently::
 
             c_k = sqrt(Σ_j B_kj² s_j²)        (Z2)
@@ -189,21 +188,23 @@ class LinearConstraint:
 
         Args:
             output_std: Standard deviations `s` of the outputs, shape `(n_outputs,)`.
+            X: Ignored.
         Returns: `c` in the balances' units, shape `(m,)`.
         Raises: ConstraintError, if a standard deviation is negative, not finite or missing.
         Example:
             >>> LinearConstraint([[3, 4, 0], [0, 0, 2]]).scale([1.0, 1.0, 0.0])
             array([5., 2.])
         """
-        s = check_rows("output_std", output_std, self.outputs)
-        rule = "output_std must hold one finite standard deviation ≥ 0 per output"
-        if s.ndim != 1:
-            raise ConstraintError(f"{rule}, but got shape {s.shape}. Give shape ({self.n_outputs},).")
-        for name, value in zip(self.outputs, s, strict=True):
-            if not 0 <= value < np.inf:
-                raise ConstraintError(f"{rule}, but got {value} for {name!r}. Correct it.")
-        c = np.hypot.reduce(self.B * s, axis=1)  # Z2, without overflow
-        return np.where(c > 0, c, np.hypot.reduce(self.B, axis=1))
+        return balance_scale(self.B, check_output_std(output_std, self.outputs))
+
+    def settings(self) -> dict[str, Any]:
+        """Return names, units and texts, the arguments that are no arrays."""
+        arguments = ("names", "inputs", "outputs", "known", "units", "equations")
+        return {argument: list(getattr(self, argument)) for argument in arguments}
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return the coefficients `A`, `B` and `b`."""
+        return {"A": self.A, "B": self.B, "b": self.b}
 
     def blocks(self, uncertain_inputs: Numbers | None = None) -> tuple[tuple[int, ...], ...]:
         """Group coupled balances: those that share an output, directly or through other balances.
@@ -246,21 +247,6 @@ class LinearConstraint:
         smaller._initialise(balances, units, equations)
         return smaller
 
-    def index(self, name: str) -> int:
-        """Return the row number of a balance.
-
-        Args:
-            name: Name of the balance.
-        Raises: ConstraintError, if there is no such balance.
-        Example:
-            >>> LinearConstraint([[1, 1, 0], [0, 1, 1]], names=["left", "right"]).index("right")
-            1
-        """
-        if name not in self.names:
-            advice = did_you_mean(str(name), self.names)
-            raise ConstraintError(f"name must be the name of a balance, but got {name!r}. {advice}")
-        return self.names.index(name)
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         balances = Coefficients(**{field.name: state[field.name] for field in fields(Coefficients)})
         self._initialise(balances, state["units"], state["equations"])
@@ -270,13 +256,6 @@ class LinearConstraint:
 
     def __hash__(self) -> int:
         return hash(self._key())
-
-    def __repr__(self) -> str:
-        balances = f"{self.n_balances} balance{'s' if self.n_balances > 1 else ''}"
-        head = f"{balances}, {self.n_inputs} inputs, {len(self.known)} known, {self.n_outputs} outputs"
-        rows = [self._line(k) for k in range(min(self.n_balances, 20))]
-        rows += [f"... and {self.n_balances - 20} more"] if self.n_balances > 20 else []
-        return "\n  ".join([f"LinearConstraint({head})", *rows])
 
     def _initialise(self, balances: Coefficients, units: tuple[str | None, ...], equations: tuple[str, ...]) -> None:
         """Set the fields of a new object once; arrays become read-only, a flag that pickling and copying lose."""
@@ -289,19 +268,33 @@ class LinearConstraint:
         numbers = (self.A.tobytes(), self.B.tobytes(), self.b.tobytes())
         return (*numbers, self.names, self.inputs, self.known, self.outputs, self.units)
 
-    def _line(self, row: int) -> str:
-        name, unit, text = self.names[row], self.units[row], self.equations[row]
-        label = ("" if name == text else repr(name)) + (f" [{unit}]" if unit else "")
-        return f"{label}: {text}".removeprefix(": ").lstrip()
 
-    def _check_data(self, X: Numbers, Y: Numbers) -> tuple[FloatArray, FloatArray]:
-        x, y = check_rows("X", X, self.columns), check_rows("Y", Y, self.outputs)
-        try:
-            np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
-        except ValueError:
-            got = f"shapes {x.shape} and {y.shape}"
-            raise ConstraintError(f"X and Y must have the same rows, but got {got}. Give one row each.") from None
-        return x, y
+EQUALITIES: Mapping[str, type[Equality]] = {LinearConstraint.name: LinearConstraint}
+
+
+def check_equality_kind(constraint: Any) -> None:
+    """Raise unless `constraint` is an equality that can be fitted.
+
+    Args:
+        constraint: A `LinearConstraint`, or an object of a class of your own that derives from `Equality`.
+    Raises:
+        InputTypeError: If it is no equality.
+        InputError: If its class has a name of the library, or depends on the outputs other than linearly.
+    """
+    if not isinstance(constraint, Equality):
+        got = f"{type(constraint).__name__}" if not isinstance(constraint, type) else f"the class {constraint.__name__}"
+        advice = "Build one with LinearConstraint.from_equations(...), or derive a class from equipoise.Equality"
+        raise InputTypeError(f"constraint must be a LinearConstraint or None, but got {got}. {advice}.")
+    kind = type(constraint)
+    name = getattr(kind, "name", None)
+    if not (isinstance(name, str) and name) or EQUALITIES.get(name, kind) is not kind:
+        rule = f"{kind.__name__} must have a name of its own, but got {name!r}"
+        raise InputError(f"{rule}. Give the class an attribute name, another one than those of the library.")
+    if not constraint.is_linear:
+        rule = (
+            f"constraint must be linear in the outputs to be fitted, but got {kind.__name__}, whose is_linear is False"
+        )
+        raise InputError(f"{rule}. Write it with coefficients that depend on inputs and known columns alone.")
 
 
 def connected_rows(pattern: NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:

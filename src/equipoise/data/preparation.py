@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality
 from equipoise.data.rows import Rows, StreamedRows, standardize
 from equipoise.data.scaling import Standardizer
 from equipoise.data.sensors import parse_sensor_std, sensor_posterior
@@ -97,8 +97,7 @@ class TrainingData:
         floor = torch.as_tensor(s.rounding(self.X, self.Y, FLOOR * self.precision)) ** 2
         posterior = tolerance_posterior(tolerance, c.names, torch.as_tensor(s.row_scale), floor)
         exact = torch.as_tensor(self.obeyed) & (posterior.median() == 0)  # nothing may move a balance that is a fact
-        standardized = LinearConstraint(s.B, names=c.names, outputs=c.outputs)
-        return ConditioningLayer(standardized, posterior, offset=~exact & offset)
+        return ConditioningLayer(s.balances(), posterior, offset=~exact & offset)
 
     def rounding(self) -> Tensor | None:
         """Compute the largest residual of each balance in standardized units that is rounding alone, shape `(m,)`."""
@@ -120,7 +119,7 @@ class TrainingData:
         exact = (tolerance.median() == 0).cpu().numpy()
         std = np.zeros(c.n_outputs) if self.sensor_std is None else self.sensor_std
         noisy = (np.atleast_2d(std) != 0).any(0)
-        suspects = exact & ~self.obeyed & ~((c.B != 0) & noisy).any(1)
+        suspects = exact & ~self.obeyed & ~(c.pattern & noisy).any(1)
         if not suspects.any():
             return
         worst, magnitude = (Moments.over(part[i] for part in _residuals(c, self.X, self.Y)).largest for i in (0, 1))
@@ -132,12 +131,12 @@ class TrainingData:
             )
 
 
-def _residuals(constraint: LinearConstraint, X: Table, Y: Table) -> Iterator[tuple[Array, Array]]:
+def _residuals(constraint: Equality, X: Table, Y: Table) -> Iterator[tuple[Array, Array]]:
     """Compute residuals and magnitudes of balances piece by piece, shapes `(rows, m)`."""
     return ((constraint.residual(x, y), constraint.magnitude(x, y)) for x, y in pieces(X, Y))
 
 
-def obeyed_to_rounding(constraint: LinearConstraint | None, X: Table, Y: Table, precision: float) -> Mask:
+def obeyed_to_rounding(constraint: Equality | None, X: Table, Y: Table, precision: float) -> Mask:
     """Mark the balances that the data obey to rounding.
 
     Args:
@@ -149,6 +148,7 @@ def obeyed_to_rounding(constraint: LinearConstraint | None, X: Table, Y: Table, 
         Mask, shape `(m,)`: at least three rows have all outputs of the balance, and none misses it by more than 64
         roundings of its terms.
     Example:
+        >>> from equipoise import LinearConstraint
         >>> balances = LinearConstraint([[1, 1, -1], [1, -1, 0]])
         >>> Y = np.array([[0.1, 0.2, 0.1 + 0.2], [0.3, 0.4, 0.7], [0.5, 0.5, 1.0]])
         >>> obeyed_to_rounding(balances, np.zeros((3, 0)), Y, precision=2.2e-16)
@@ -189,7 +189,7 @@ def resolve_sensor_std(
     sensor_std: Any,
     outputs: tuple[str, ...],
     n_rows: int,
-    constraint: LinearConstraint | None,
+    constraint: Equality | None,
     has_sensor_noise: bool,
     obeyed: Mask,
 ) -> Array | None:
@@ -214,7 +214,7 @@ def resolve_sensor_std(
     if c is None or not has_sensor_noise:
         learnable = np.zeros(len(outputs), dtype=bool)
     else:
-        learnable = (c.B != 0).any(0) & ~(c.B[obeyed] != 0).any(0)
+        learnable = c.pattern.any(0) & ~c.pattern[obeyed].any(0)
     if std.ndim == 1:  # those per row are never learned
         std = np.where(np.isnan(std) & ~learnable, 0.0, std)
     if not has_sensor_noise and c is not None and (std > 0).any():

@@ -27,6 +27,7 @@ class Rows:
         y: Outputs, NaN where not measured, shape `(n, n_y)`.
         target: Targets `t'` of the balances (Z3), shape `(n, m)`; None without balances.
         sensor_var: Sensor variances that differ per row, shape `(n, n_y)`; None if they do not.
+        B: Coefficients `B'` of the balances (Z3) that differ per row, shape `(n, m, n_y)`; None if they do not.
         known_complete: Whether every output is known to be measured, which spares the search for missing ones.
     """
 
@@ -34,6 +35,7 @@ class Rows:
     y: Float[Tensor, "n n_y"]
     target: Float[Tensor, "n m"] | None = None
     sensor_var: Float[Tensor, "n n_y"] | None = None
+    B: Float[Tensor, "n m n_y"] | None = None
     known_complete: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -67,12 +69,12 @@ class Rows:
         return (self.take(slice(start, start + PIECE)) for start in range(0, len(self), PIECE))
 
     def parts(self) -> list[Tensor | None]:
-        """Return inputs, outputs, targets and sensor variances; None for those that are absent."""
-        return [self.x, self.y, self.target, self.sensor_var]
+        """Return inputs, outputs, targets and sensor variances, None if absent; then coefficients, if they differ."""
+        return [self.x, self.y, self.target, self.sensor_var, *([] if self.B is None else [self.B])]
 
     def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Rows":
-        x, y, target, sensor_var = (None if part is None else change(part) for part in self.parts())
-        return Rows(x, y, target, sensor_var, known_complete=self.complete)  # type: ignore[arg-type]
+        parts = (None if part is None else change(part) for part in self.parts())
+        return Rows(*parts, known_complete=self.complete)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,11 +137,13 @@ def standardize(standardizer: Standardizer, X: Array, Y: Array, sensor_std: Arra
         sensor_std: Standard deviations of the sensors where they differ per row, shape `(n, n_y)`.
     """
     s = standardizer
+    B, target = (None, None) if s.constraint is None else map(torch.as_tensor, s.linearise(X))
     return Rows(
         torch.as_tensor(s.inputs(X), dtype=torch.float32),
         torch.as_tensor(s.outputs(Y)),
-        None if s.constraint is None else torch.as_tensor(s.target(X)),
+        target,
         None if sensor_std is None else torch.as_tensor((sensor_std / s.y_std) ** 2),
+        None if B is None or B.ndim == 2 else B,
     )
 
 

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality, LinearConstraint
 from equipoise.data import frames
 from equipoise.data.scaling import Standardizer
 from equipoise.data.table_passes import Table, is_mapped, is_whole, pieces
@@ -167,9 +167,7 @@ def output_names(y: Any) -> tuple[str, ...]:
     return frames.columns_of(y) or ((name,) if isinstance(name, str) else ())
 
 
-def match_constraint(
-    constraint: LinearConstraint | None, X: Table, Y: Table, inputs: Sequence[str] | None
-) -> LinearConstraint | None:
+def match_constraint(constraint: Equality | None, X: Table, Y: Table, inputs: Sequence[str] | None) -> Equality | None:
     """Check that a constraint fits the shapes of the data, and give it a column of A for every input.
 
     Args:
@@ -188,7 +186,7 @@ def match_constraint(
             f"y must have one column per output of the balances ({', '.join(map(repr, c.outputs))}), "
             f"but got {Y.shape[1]} columns."
         )
-    if c.n_columns == 0:
+    if c.n_columns == 0 and isinstance(c, LinearConstraint):
         names = [f"x{j}" for j in range(X.shape[1])] if inputs is None else list(inputs)
         A = np.zeros((c.n_balances, X.shape[1]))
         return LinearConstraint(c.B, A, c.b, names=c.names, inputs=names, outputs=c.outputs, units=c.units)
@@ -213,7 +211,7 @@ def check_range(X: Array, standardizer: Standardizer, names: Sequence[str] | Non
     with np.errstate(over="ignore"):
         size = np.zeros(X.shape)
         size[:, : len(s.x_mean)] = np.abs(s.inputs(X))
-        if c is not None:
+        if isinstance(c, LinearConstraint):  # others may depend on inputs in any way
             size = np.maximum(size, np.abs(X) * (np.abs(c.A) / s.row_scale[:, None]).max(0, initial=0.0))
     if (size > FARTHEST).any():
         i, j = map(int, np.argwhere(size > FARTHEST)[0])

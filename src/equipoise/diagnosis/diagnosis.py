@@ -92,7 +92,7 @@ def diagnose(
     """Diagnose whether data obey balances, what would repair those that they do not obey, and faults of the table.
 
     Args:
-        constraint: The balances.
+        constraint: The balances, a `LinearConstraint`.
         X: Inputs, then known columns, in their own units, shape `(n, n_columns)`; NaN is missing.
         Y: Outputs in their own units, shape `(n, n_outputs)`; NaN is missing.
         sensor_std: Standard deviations of the outputs' sensors, in the outputs' units: a mapping from outputs to
@@ -103,7 +103,7 @@ def diagnose(
         called: Function from positions of rows to their names in sentences, such as "lines 5 and 9"; by default the
             positions themselves, from 0.
     Returns: One finding for each balance and each column, and warnings in words.
-    Raises: ConstraintError, if columns do not fit the constraint or each other.
+    Raises: ConstraintError, if columns do not fit the constraint or each other, or for another kind of equality.
     Example:
         >>> rng = np.random.default_rng(0)
         >>> top, bottom = rng.uniform(1, 3, (2, 100))
@@ -115,6 +115,9 @@ def diagnose(
         >>> balance.repair.message, balance.repair.equation
         ('flip the sign of `bottom`: residual 4.2 → 0.01', 'feed = top + bottom')
     """
+    if not isinstance(constraint, LinearConstraint):
+        rule = f"constraint must be a LinearConstraint for a diagnosis, but got {type(constraint).__name__}"
+        raise ConstraintError(f"{rule}. Look at its residual(X, Y) instead.")
     X, Y, others = _checked(constraint, X, Y, candidates or {})
     names = (*constraint.columns, *constraint.outputs)
     table = dict(zip(names, (*X.T, *Y.T), strict=True)) | others

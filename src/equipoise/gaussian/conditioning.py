@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality, LinearConstraint, check_equality_kind, linearised
 from equipoise.errors import InputError
 from equipoise.gaussian.connected_blocks import block_layout
 from equipoise.gaussian.distributions import ConditionedGaussian, DiagonalGaussian
@@ -109,7 +109,8 @@ class ConditioningLayer(nn.Module):
     """Conditioning on balances as the last layer of *any* torch model that predicts a mean and a variance.
 
     Args:
-        constraint: The balances `A x + B y = b`, in the units of the model's outputs.
+        constraint: The balances `A x + B y = b`, in the units of the model's outputs. Those of another `Equality` are
+            computed from x by numpy, without gradients with respect to x.
         tolerance: `None` learns the tolerance of each balance (default prior on the relative tolerance), `0` makes
             balances exact, a positive number is a fixed standard deviation in the balance's own unit, a
             `TolerancePrior` learns the tolerance from that prior; or a mapping from balance names to any of these.
@@ -118,6 +119,8 @@ class ConditioningLayer(nn.Module):
             *relative* tolerances refer to (Z2). Ones by default.
         offset: Whether to learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have
             one, shape `(m,)`.
+        X: Rows of inputs, then known columns, shape `(n, n_columns)`, over which scales are averaged; needed where
+            coefficients differ from row to row.
 
     Example:
         >>> import equipoise as eq
@@ -129,33 +132,39 @@ class ConditioningLayer(nn.Module):
 
     def __init__(
         self,
-        constraint: LinearConstraint,
+        constraint: Equality,
         tolerance: Tolerance | LogNormalVariance = None,
         *,
         output_std=None,
         offset: bool | Tensor = False,
+        X=None,
     ):
         super().__init__()
+        check_equality_kind(constraint)
         self.names = constraint.names
-        self.needs_inputs = bool((constraint.A != 0).any())
+        linear = isinstance(constraint, LinearConstraint)
+        self._other = None if linear else constraint
+        self.needs_inputs = not linear or bool((constraint.A != 0).any())
         self.row_scale: Tensor
-        self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint))))
-        for name in ("A", "B", "b"):
-            values = torch.as_tensor(getattr(constraint, name).copy())
-            self.register_buffer(name, values / (self.row_scale.unsqueeze(-1) if values.ndim == 2 else self.row_scale))
-        self.A: Tensor
-        self.B: Tensor
-        self.b: Tensor
+        self.register_buffer("row_scale", torch.as_tensor(constraint.scale(_ones_or(output_std, constraint), X)))
+        self.pattern = torch.as_tensor(constraint.pattern.copy())
+        A, b = (constraint.A, constraint.b) if linear else (None, None)
+        for name, array in {"A": A, "B": constraint.shared_B, "b": b}.items():  # checkpoints depend on the order
+            values = None if array is None else torch.as_tensor(array.copy())
+            self.register_buffer(name, None if values is None else self._scaled(values))
+        self.A: Tensor | None
+        self.B: Tensor | None
+        self.b: Tensor | None
         if not isinstance(tolerance, LogNormalVariance):
             tolerance = tolerance_posterior(tolerance, constraint.names, self.row_scale)
         self.tolerance = tolerance
         mask = offset if isinstance(offset, Tensor) else torch.full((constraint.n_balances,), bool(offset))
         self.offset = GaussianOffset(constraint.n_balances, mask) if bool(mask.any()) else None
-        self.layout = block_layout(self.B)
+        self.layout = block_layout(self.pattern.double())
         self.coupled = any(group.rows.shape[-1] > 1 for group in self.layout)
 
     def target(self, x: Float[Tensor, "... n_x"] | None) -> Float[Tensor, "... m"]:
-        """Compute the target `t = b − A x`, each balance divided by its scale.
+        """Compute the target, `t = b − A x` for a `LinearConstraint`, each balance divided by its scale.
 
         Args:
             x: Inputs, shape `(..., n_x)`; may be None if no balance has an input.
@@ -167,7 +176,9 @@ class ConditioningLayer(nn.Module):
         if x is None:
             if self.needs_inputs:
                 raise InputError("These balances involve inputs, but got x=None. Pass the inputs as x.")
-            return self.b
+            return self.b  # type: ignore[return-value]
+        if self.A is None or self.b is None:
+            return self._linearised(x)[1]
         return self.b - x.to(self.A.dtype) @ self.A.mT
 
     def forward(
@@ -191,10 +202,10 @@ class ConditioningLayer(nn.Module):
         Returns:
             A `ConditionedGaussian`, event shape `(n_y,)`.
         """
-        target = self.target(x)
-        if mean.shape[-1] != self.B.shape[-1]:
+        B, target = (None, self.target(x)) if self._other is None or x is None else self._linearised(x)
+        if mean.shape[-1] != self.pattern.shape[-1]:
             raise InputError(
-                f"mean must have one entry per output of the balances ({self.B.shape[-1]}) on its last axis, "
+                f"mean must have one entry per output of the balances ({self.pattern.shape[-1]}) on its last axis, "
                 f"but got shape {tuple(mean.shape)}."
             )
         shape = mean.shape[:-1] if self.training else ()
@@ -202,9 +213,11 @@ class ConditioningLayer(nn.Module):
         if self.offset is not None:
             target = target + (self.offset.draw(shape, generator) if self.training else self.offset.loc)
         if input_var is not None:
+            if self.A is None or self.B is None:
+                raise InputError("input_var needs the coefficients A of a LinearConstraint, but got another Equality.")
             B = self.B.to(_work_dtype(mean))
             return condition(DiagonalGaussian(mean, var), B, target, tol_var, A=self.A, input_var=input_var)
-        return self.condition(DiagonalGaussian(mean, var), target, tol_var)
+        return self.condition(DiagonalGaussian(mean, var), target, tol_var, B=B)
 
     def condition(
         self,
@@ -212,6 +225,7 @@ class ConditioningLayer(nn.Module):
         target: Float[Tensor, "... m"],
         tol_var: Float[Tensor, "... m"],
         rounding: Float[Tensor, " m"] | None = None,
+        B: Float[Tensor, "... m n_y"] | None = None,
     ) -> ConditionedGaussian:
         """Condition a Gaussian on targets and tolerances in units of the balances' scales (C1–C4).
 
@@ -220,14 +234,40 @@ class ConditioningLayer(nn.Module):
             target: `t`, each balance divided by its scale, shape `(..., m)`.
             tol_var: Relative tolerance variances, shape `(..., m)`.
             rounding: As in `condition`, each balance divided by its scale.
+            B: Coefficients that differ from row to row, each balance divided by its scale; None for those of the layer.
         Returns:
             The distribution after conditioning, event shape `(n_y,)`.
         """
-        return condition(gaussian, self.operator(_work_dtype(gaussian.mean)), target, tol_var, rounding=rounding)
+        return condition(gaussian, self.operator(_work_dtype(gaussian.mean), B), target, tol_var, rounding=rounding)
 
-    def operator(self, dtype: torch.dtype) -> BalanceOperator:
-        """Return the coefficients `B`, each balance divided by its scale, as an operator of this dtype."""
-        return BalanceOperator(self.B.to(dtype), self.layout)
+    def operator(self, dtype: torch.dtype, B: Float[Tensor, "... m n_y"] | None = None) -> BalanceOperator:
+        """Return the coefficients `B`, each balance divided by its scale, as an operator with the layer's blocks.
+
+        Args:
+            dtype: Type of the operator's numbers.
+            B: Coefficients that differ from row to row, 0 outside the layer's `pattern`; None for those of the layer.
+        Raises:
+            InputError: If there are none in either place.
+        """
+        B = self.B if B is None else B
+        if B is None:
+            raise InputError("The coefficients of these balances differ from row to row, but got B=None. Pass B.")
+        return BalanceOperator(B.to(dtype), self.layout)
+
+    def _linearised(self, x: Float[Tensor, "... n_columns"]) -> tuple[Tensor | None, Tensor]:
+        """Compute coefficients, None for those of the layer, and targets of an equality that is no LinearConstraint."""
+        equality: Equality = self._other  # type: ignore[assignment]
+        if x.shape[-1] != equality.n_columns:
+            raise InputError(
+                f"x must have columns {equality.columns} on its last axis, but got shape {tuple(x.shape)}."
+            )
+        rows = x.detach().double().cpu().numpy().reshape(-1, equality.n_columns)
+        B, target = (torch.as_tensor(part).to(self.row_scale) for part in linearised(equality, rows))
+        target = (target / self.row_scale).reshape(*x.shape[:-1], -1)
+        return None if B.ndim == 2 else self._scaled(B).reshape(*x.shape[:-1], *B.shape[1:]), target
+
+    def _scaled(self, values: Tensor) -> Tensor:
+        return values / (self.row_scale.unsqueeze(-1) if values.ndim >= 2 else self.row_scale)
 
     def kl(self) -> Float[Tensor, ""]:
         """Compute the KL divergence of tolerances and offsets from their priors in nats (K2, K3).
@@ -238,5 +278,5 @@ class ConditioningLayer(nn.Module):
         return kl if self.offset is None else kl + self.offset.kl_terms().sum()
 
 
-def _ones_or(output_std, constraint: LinearConstraint):
+def _ones_or(output_std, constraint: Equality):
     return np.ones(constraint.n_outputs) if output_std is None else np.asarray(output_std, dtype=float)

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
@@ -87,6 +87,14 @@ class BalanceOperator:
                 entry_start.append(len(local))
             column_start.append(len(columns))
         return *(np.array(part, np.int64) for part in arrays[:-1]), np.array(coefficients, np.float64)
+
+    def take(self, rows: Int[Tensor, " k"]) -> "BalanceOperator":
+        """Return the operator of these rows of data, itself unless coefficients differ from row to row.
+
+        Args:
+            rows: Positions of the rows.
+        """
+        return self if self.B.ndim == 2 else BalanceOperator(self.B[rows], self.layout)
 
     def apply(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """Compute `B y`."""

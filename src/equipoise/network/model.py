@@ -113,7 +113,12 @@ class ConstrainedBNN(nn.Module):
         return type(self).condition is ConstrainedBNN.condition
 
     def condition(
-        self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
+        self,
+        gaussian: DiagonalGaussian,
+        target: Tensor | None,
+        tol_var: Tensor | None,
+        offset: Tensor | None = None,
+        B: Tensor | None = None,
     ) -> Gaussian:
         """Condition the network's Gaussian on the balances, if there are any, in float64 (C1–C4).
 
@@ -122,6 +127,7 @@ class ConstrainedBNN(nn.Module):
             target: `t = b − A x`, shape `(..., m)`.
             tol_var: Tolerances `r`, shape `(..., m)`.
             offset: Added to `target`, shape `(..., m)`.
+            B: Coefficients that differ from row to row, shape `(..., m, n_y)`; None for those of the layer.
         Returns: The Gaussian after conditioning, shape `(..., n_y)`; the one before where balances, targets or
             tolerances are None.
         """
@@ -130,7 +136,7 @@ class ConstrainedBNN(nn.Module):
         if self.conditioning is None or target is None or tol_var is None:
             return gaussian
         target = target if offset is None else target + offset
-        return self.conditioning.condition(gaussian, target, tol_var, self.rounding)
+        return self.conditioning.condition(gaussian, target, tol_var, self.rounding, B)
 
     def forward(self, rows: Rows, generator: torch.Generator | None = None) -> Gaussian:
         """Compute one conditioned Gaussian per row, each with its own draw of weights, tolerances and offsets.
@@ -205,19 +211,20 @@ class ConstrainedBNN(nn.Module):
         offset = None if layer.offset is None else layer.offset.at(normal(n, 1, m))
         return PosteriorDraws(weights, tol_var, again, offset, sensor)
 
-    def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None) -> Gaussian:
+    def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None, B: Tensor | None = None) -> Gaussian:
         """Compute conditioned Gaussians of shape `(n_draws, n, n_y)`, one (θ, ρ) per draw for *all* rows.
 
         Args:
             draws: Posterior draws.
             x: Standardized inputs, shape `(n, n_x)`.
             target: `t = b − A x`, shape `(n, m)`; None without balances.
+            B: Coefficients that differ from row to row, shape `(n, m, n_y)`; None for those of the layer.
         Returns: Gaussians of the true outputs; not conditioned without balances.
         """
-        return self.measured_at(draws, x, target)[0]
+        return self.measured_at(draws, x, target, B)[0]
 
     def measured_at(
-        self, draws: PosteriorDraws, x: Tensor, target: Tensor | None
+        self, draws: PosteriorDraws, x: Tensor, target: Tensor | None, B: Tensor | None = None
     ) -> tuple[Gaussian, Float[Tensor, "n_draws n n_y"] | float]:
         """Compute the Gaussians of the true outputs, and the variances of the sensors that measure them.
 
@@ -226,7 +233,7 @@ class ConstrainedBNN(nn.Module):
         Returns: The Gaussians of `at`, and sensor variances `w` of the same shape; 0 without sensors.
         """
         prior = self.network.at(draws.weights, x)
-        gaussian = self.condition(prior, target, draws.tol_var, draws.offset)
+        gaussian = self.condition(prior, target, draws.tol_var, draws.offset, B)
         return gaussian, 0.0 if draws.sensor_var is None else self.sensor_var(draws.sensor_var, prior)
 
     def sensor_var(self, omega: Tensor, prior: NetworkGaussian) -> Tensor:
@@ -246,7 +253,7 @@ class ConstrainedBNN(nn.Module):
         layer, n = self.conditioning, len(rows)
         tol_var = None if layer is None else layer.tolerance.draw_rows(n, generator)
         offset = None if layer is None or layer.offset is None else layer.offset.draw_rows(n, generator)
-        return self.condition(prior, rows.target, tol_var, offset)
+        return self.condition(prior, rows.target, tol_var, offset, rows.B)
 
     def _sensor_var(self, rows: Rows, prior: NetworkGaussian, generator: torch.Generator | None) -> Tensor | float:
         if rows.sensor_var is not None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from torch import Tensor
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed
@@ -253,7 +253,7 @@ class Magnitudes:
 def violations(
     p: Predictive,
     n: int = 10_000,
-    constraint: LinearConstraint | None = None,
+    constraint: Equality | None = None,
     scale: Any = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Magnitudes, Magnitudes]:
@@ -271,8 +271,10 @@ def violations(
     Returns:
         Residuals of the means, and of the outputs.
     """
-    constraint = p.constraint if constraint is None else constraint
-    scale = constraint.scale(p.standardizer.y_std) if scale is None else np.asarray(scale, dtype=float)
+    own, constraint = constraint is None, p.constraint if constraint is None else constraint
+    if scale is None:
+        scale = p.standardizer.row_scale if own else constraint.scale(p.standardizer.y_std, p.X)
+    scale = np.asarray(scale, dtype=float)
     generator = torch.Generator(p.device).manual_seed(derived_seed(p.seed, n, 2))
     of_means, of_outputs = (_Tally(constraint.names, n, len(p.X)) for _ in range(2))
     for first in range(0, n, DRAW_BLOCK):

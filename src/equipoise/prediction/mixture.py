@@ -64,12 +64,13 @@ class Mixture:
             draws: Consecutive numbers of posterior draws, beginning with a multiple of 32; those below `n_draws` by
                 default.
         """
-        (x, target), network = self.standardized_inputs(rows), NetworkEvaluator(self.model.network, self._model_sensors)
+        x, target, B = self.standardized_inputs(rows)
+        network = NetworkEvaluator(self.model.network, self._model_sensors)
         work = torch.float32 if self.device.type == "mps" else torch.float64  # Apple's GPU has no float64
         for part in self._blocks(range(self.n_draws) if draws is None else draws, self._draws_at_once(len(x))):
             heads = network.heads(part, x)
             prior = NetworkGaussian(*(head.to(work, copy=True) for head in heads))
-            gaussian, second = self.model.condition(prior, target, part.tol_var, part.offset), None
+            gaussian, second = self.model.condition(prior, target, part.tol_var, part.offset, B), None
             if again and part.tol_var_again is not None:
                 second = gaussian.with_tolerances(part.tol_var_again)
             w = self._noise_var(self._learned_noise(part, heads), rows)
@@ -147,17 +148,20 @@ class Mixture:
     def _kept_draws(self) -> dict[int, PosteriorDraws]:
         return {}
 
-    def standardized_inputs(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Return inputs `(n, n_x)` and targets `(n, m)` in standardized units; no targets without balances.
+    def standardized_inputs(self, rows: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return the arguments of `ConstrainedBNN.at` at some rows, in standardized units.
 
         Args:
             rows: The rows.
+        Returns: Inputs `(n, n_x)`; targets `(n, m)`, None without balances; and coefficients `(n, m, n_y)`, None unless
+            they differ from row to row.
         """
         X, dtype = self.X[rows], self.model.network.posterior.loc.dtype
         x = torch.as_tensor(self.standardizer.inputs(X), dtype=dtype, device=self.device)
         if self.standardizer.constraint is None:
-            return x, None
-        return x, torch.as_tensor(self.standardizer.target(X), device=self.device)
+            return x, None, None
+        B, target = (torch.as_tensor(part, device=self.device) for part in self.standardizer.linearise(X))
+        return x, target, None if B.ndim == 2 else B
 
     def _noise_var(self, learned: Tensor | float, rows: slice) -> Tensor | float:
         """Return sensor variances in standardized units, broadcastable to `(draws, rows, n_y)`; 0 for true values.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality
 from equipoise.data import frames, parse_sensor_std
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
@@ -286,9 +286,9 @@ class Predictive(Mixture):
             result[rows] = log_mean_density(torch.cat(densities), weight).cpu().numpy()
         sensor = self.model.sensor
         typical = self._noise_var(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
-        return result + log_density_units(self.model, self.standardizer, Y, typical)
+        return result + log_density_units(self.model, self.standardizer, Y, typical, self.X)
 
-    def residual_of_means(self, n: int | None = None, constraint: LinearConstraint | None = None) -> Array:
+    def residual_of_means(self, n: int | None = None, constraint: Equality | None = None) -> Array:
         """Compute the balances' residuals `A x + B μ_C − b` of the conditioned mean of each draw (Z1).
 
         Args:
@@ -311,9 +311,7 @@ class Predictive(Mixture):
                 result[draws.start : draws.stop, rows] = constraint.residual(self.X[rows], y)
         return result
 
-    def residual_of_samples(
-        self, n: int, joint: bool | None = None, constraint: LinearConstraint | None = None
-    ) -> Array:
+    def residual_of_samples(self, n: int, joint: bool | None = None, constraint: Equality | None = None) -> Array:
         """Compute the balances' residuals `A x + B y − b` of draws of the outputs themselves (Z1).
 
         Args:
@@ -386,7 +384,7 @@ class Predictive(Mixture):
         return self.model.likelihood.is_joint
 
     @property
-    def constraint(self) -> LinearConstraint:
+    def constraint(self) -> Equality:
         """The balances, in the user's units; raises an InputError if the model has none."""
         if self.standardizer.constraint is None:
             raise InputError("Residuals need balances, but this model was fitted without a constraint.")

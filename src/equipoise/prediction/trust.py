@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.balances import LinearConstraint, Residual, ToleranceEvidence, verdict
+from equipoise.balances import Equality, Residual, ToleranceEvidence, verdict
 from equipoise.data import PIECE, AnyRows, Comoments, Rows, Standardizer, Table, mean_sensor_var, pieces
 from equipoise.gaussian import GaussianOffset, LogNormalVariance, log_normal_moments
 from equipoise.network import ConstrainedBNN, NetworkGaussian
@@ -24,7 +24,7 @@ MOST_ROWS = 100_000  # over which averages are computed, evenly spaced
 AT_ONCE = PIECE // EVIDENCE_DRAWS  # rows
 
 
-def residuals(constraint: LinearConstraint, X: Table, Y: Table, relative_rounding: float) -> list[Residual]:
+def residuals(constraint: Equality, X: Table, Y: Table, relative_rounding: float) -> list[Residual]:
     """Compute the systematic residual of each balance over all rows in which all its outputs were measured (Z1).
 
     Args:
@@ -40,7 +40,7 @@ def residuals(constraint: LinearConstraint, X: Table, Y: Table, relative_roundin
     return [_residual(each, constraint.columns, float(rounding[k])) for k, each in enumerate(together)]
 
 
-def _beside(constraint: LinearConstraint, k: int, X: Table, Y: Table) -> Iterator[Array]:
+def _beside(constraint: Equality, k: int, X: Table, Y: Table) -> Iterator[Array]:
     """Yield the residual of balance number k beside the inputs, shape `(n, 1 + n_x)`, for rows where it is known."""
     for x, y in pieces(X, Y):
         z = constraint.residual(x, y)[:, k]
@@ -125,7 +125,7 @@ def _balance_residual_var_of_rows(
     model: ConstrainedBNN, rows: Rows, r: Float[Tensor, " m"], seed: int
 ) -> Float[Tensor, "n m"]:
     """Compute the posterior variance of each balance's relative residual in each row, averaged over draws (Z4)."""
-    conditioned = model.condition(_few_draws(model, rows, seed), rows.target, r)
+    conditioned = model.condition(_few_draws(model, rows, seed), rows.target, r, B=rows.B)
     if conditioned.n_balances == 0:  # the model imposes balances in another way
         return r.expand(len(rows), -1)
     return conditioned.residual_var(model.likelihood.is_joint).mean(0)  # Z4
@@ -186,7 +186,7 @@ class _ExpectedLogLikelihood:
         model, layer = self.model, self.model.conditioning
         offset = None if layer is None or layer.offset is None else layer.offset.loc
         tol_var = None if layer is None else layer.tolerance.at(rho)
-        conditioned = model.condition(prior, rows.target, tol_var, offset)
+        conditioned = model.condition(prior, rows.target, tol_var, offset, rows.B)
         w = rows.sensor_var
         if w is None:
             w = 0.0 if model.sensor is None else model.sensor_var(model.sensor.median(), prior)
@@ -251,12 +251,12 @@ def tolerance_table(
             record["kind"] = "exact to rounding"
         kl, evidence = record["kl"], evidence_by_balance[k] if evidence_by_balance else None
         record["information"] = math.nan if evidence is None else evidence.information
-        both = record["kind"] == "learned" and bool((sensor_learned & (constraint.B[k] != 0)).any())
+        both = record["kind"] == "learned" and bool((sensor_learned & constraint.pattern[k]).any())
         record["informed"] = verdict(record["kind"], kl, evidence) == "informed"
         record["separable"] = not both
         record["verdict"] = verdict(record["kind"], kl, evidence, separable=not both)
         record["biased"] = systematic[k].biased
-        w = float((standardizer.B[k] ** 2 * sensor_var).sum())
+        w = float((standardizer.typical_B[k] ** 2 * sensor_var).sum())
         record["noise_std"] = math.sqrt(float(residual_var[k]) + w) * float(standardizer.row_scale[k])
         record["note"] = _note(record, systematic[k], constraint.units[k])
         record |= {f"residual_{key}": value for key, value in asdict(systematic[k]).items()}

@@ -119,9 +119,12 @@ def _check_exact(table: Readings, predictive: Predictive) -> None:
     certain = table.measured & (table.std == 0)
     if layer is None or s.constraint is None or not certain.any():
         return
+    B = torch.as_tensor(s.linearise(predictive.X)[0])
     patterns, which = np.unique(certain, axis=0, return_inverse=True)
+    if B.ndim == 3:  # coefficients differ from row to row
+        patterns, which = certain, np.arange(len(certain))
     hard = (layer.tolerance.median() == 0).cpu()
-    determined = exact_directions(torch.as_tensor(s.B), hard, torch.as_tensor(~patterns)).abs().amax(-1).numpy() > 1e-8
+    determined = exact_directions(B, hard, torch.as_tensor(~patterns)).abs().amax(-1).numpy() > 1e-8
     bad = np.flatnonzero(determined.any(axis=1))
     if len(bad):
         row = int(np.flatnonzero(np.isin(which.reshape(-1), bad))[0])

@@ -240,12 +240,12 @@ class UpdatedPrediction:
 
     def _onto_exact_balances(self, values: Array, var: Array, rows: slice) -> Array:
         """Condition values on the exact balances (C3): dense algebra leaves an error of `√eps` in draws."""
-        exact, target = self._exact, self.predictive.standardized_inputs(rows)[1]
-        if exact is None or target is None:
+        exact = self._exact
+        if exact is None:
             return values
-        B = torch.as_tensor(self.predictive.standardizer.B)[exact]
+        B, target = map(torch.as_tensor, self.predictive.standardizer.linearise(self.predictive.X[rows]))
         gaussian = DiagonalGaussian(torch.as_tensor(values), torch.as_tensor(var).expand(values.shape))
-        return condition(gaussian, BalanceOperator(B), target.cpu()[:, exact], 0.0).mean.numpy()
+        return condition(gaussian, BalanceOperator(B[..., exact, :]), target[:, exact], 0.0).mean.numpy()
 
     @cached_property
     def _exact(self) -> Tensor | None:

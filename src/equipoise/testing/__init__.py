@@ -4,7 +4,7 @@ In: an implementation of one of the library's contracts. Out: nothing, or an `As
 what was expected. The checks are the contract: an implementation that passes them works wherever the library uses its
 own.
 
-Calls: `artifact`, `estimator`, `network`, `gaussian`, `balances`.
+Calls: `artifact`, `estimator`, `network`, `data`, `gaussian`, `balances`.
 """
 
 import lazy_loader

@@ -118,7 +118,9 @@ class _CompiledStep:
     def serves(model: ConstrainedBNN) -> bool:
         """Return whether there is compiled code for the model."""
         layer, network = model.conditioning, model.network
-        plain = layer is None or (layer.offset is None and layer.B.ndim == 2 and _largest_block(layer) <= LARGEST_BLOCK)
+        plain = layer is None or (
+            layer.offset is None and layer.B is not None and _largest_block(layer) <= LARGEST_BLOCK
+        )
         own = model.conditions_by_definition and None not in (model.likelihood.twin, network.posterior.twin)
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
@@ -193,7 +195,7 @@ class _CompiledStep:
         """Compile the step by running it on one row and discarding the result."""
         network, layer, arguments = self._model.network, self._model.conditioning, self._arguments()
         x, y = network.posterior.loc.detach().new_zeros(network.sizes[0]).numpy(), np.zeros((1, network.n_outputs))
-        data = x, y, np.zeros((1, 0 if layer is None else len(layer.B))), y[:0]
+        data = x, y, np.zeros((1, 0 if layer is None else len(layer.names))), y[:0]
         gradients = self._new_gradients(arguments)
         self._negative_elbo(np.zeros(3, np.int64), (1, 0), *arguments, data, (0.0, 0.0), *gradients)
 
@@ -212,7 +214,7 @@ class _CompiledStep:
     def _balance_arrays(self) -> Arrays:
         """Return the balances as compiled code takes them, converted again only if their coefficients have changed."""
         layer = self._model.conditioning
-        B = _NO_BALANCES if layer is None else layer.B
+        B = _NO_BALANCES if layer is None or layer.B is None else layer.B
         if self._B is None or not torch.equal(B, self._B):
             n_y = self._model.network.n_outputs
             operator = BalanceOperator(B.new_zeros(0, n_y), []) if layer is None else layer.operator(torch.float64)

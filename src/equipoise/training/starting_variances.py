@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.data import AnyRows, Array, Moments, Rows, mean_sensor_var
+from equipoise.gaussian import ConditioningLayer
 from equipoise.network import ConstrainedBNN
 
 REST = 0.05  # share of a variance that its likely cause does not get, so that nothing starts at zero
@@ -43,19 +44,20 @@ def split_residuals(model: ConstrainedBNN, rows: AnyRows, validation: Rows | Non
 
 def _start_balances(model: ConstrainedBNN, rows: AnyRows, var: Float[Tensor, " n_y"]) -> Float[Tensor, " n_y"]:
     """Set learned sensors and tolerances, and return the part of `var` that belongs to learned sensors."""
-    tolerance, B = model.conditioning.tolerance, model.conditioning.B.to(var.dtype)  # type: ignore[union-attr]
-    z = balance_var(B, rows)
+    layer: ConditioningLayer = model.conditioning  # type: ignore[assignment]
+    tolerance, squares = layer.tolerance, mean_squares(layer, rows).to(var.dtype)
+    z = balance_var(layer, rows).to(var.dtype)
     per_row = mean_sensor_var(rows)
     w = torch.zeros_like(var) if per_row is None else per_row.to(var.dtype)
     learned_var = torch.zeros_like(var)
     if (sensor := model.sensor) is not None:
-        share = (z / (B.square() @ var)).nan_to_num(1.0).clamp(max=1.0 - REST)
-        share = torch.where(B != 0, share[:, None], 1.0 - REST).amin(0)
+        share = (z / (squares @ var)).nan_to_num(1.0).clamp(max=1.0 - REST)
+        share = torch.where(layer.pattern.to(var.device), share[:, None], 1.0 - REST).amin(0)
         learned_var = torch.where(sensor.learned, share * var, 0.0)
         w = torch.where(sensor.learned, learned_var, sensor.fixed)
         sensor.loc.copy_(torch.where(sensor.learned, _log(learned_var), sensor.loc))
         sensor.log_std.fill_(SENSOR_LOG_STD)
-    start = torch.minimum(tolerance.prior_mean, _log(torch.maximum(z - B.square() @ w, REST * z)))
+    start = torch.minimum(tolerance.prior_mean, _log(torch.maximum(z - squares @ w, REST * z)))
     tolerance.loc.copy_(torch.where(tolerance.learned & z.isfinite(), start, tolerance.loc))
     return learned_var
 
@@ -64,21 +66,35 @@ def _log(var: Tensor) -> Tensor:
     return var.clamp_min(torch.finfo(var.dtype).tiny).log()
 
 
-def balance_var(B: Float[Tensor, "m n_y"], rows: AnyRows) -> Float[Tensor, " m"]:
+def mean_squares(layer: ConditioningLayer, rows: AnyRows) -> Float[Tensor, "m n_y"]:
+    """Compute the squares `B²` of the coefficients, averaged over rows where they differ from row to row.
+
+    Args:
+        layer: The balances.
+        rows: Rows, with their coefficients where these differ.
+    """
+    if layer.B is not None:
+        return layer.B.square()
+    sums = [part.B.square().sum(0) for part in rows.pieces() if part.B is not None]
+    return torch.stack(sums).sum(0) / len(rows)
+
+
+def balance_var(layer: ConditioningLayer, rows: AnyRows) -> Float[Tensor, " m"]:
     """Compute the variance of each balance's residual `t − B y` over rows that have all of its outputs; NaN without.
 
     Args:
-        B: Coefficients, shape `(m, n_y)`.
+        layer: The balances.
         rows: Measured rows.
     """
-    moments = Moments.over(_residuals(B, part) for part in rows.pieces())
-    return torch.as_tensor(np.where(moments.count > 0, moments.var, np.nan)).to(B)
+    moments = Moments.over(_residuals(layer, part) for part in rows.pieces())
+    return torch.as_tensor(np.where(moments.count > 0, moments.var, np.nan)).to(layer.row_scale)
 
 
-def _residuals(B: Float[Tensor, "m n_y"], rows: Rows) -> Array:
+def _residuals(layer: ConditioningLayer, rows: Rows) -> Array:
     """Compute `t − B y`, NaN where it is not known, shape `(n, m)`."""
-    incomplete = rows.y.isnan().to(B.dtype) @ (B != 0).to(B.dtype).mT > 0
-    z = rows.target - rows.y.nan_to_num(0.0) @ B.mT  # type: ignore[operator]
+    operator, y = layer.operator(rows.y.dtype, rows.B), rows.y.nan_to_num(0.0)
+    incomplete = rows.y.isnan().to(y.dtype) @ layer.pattern.to(y).mT > 0
+    z = rows.target - operator.apply(y)  # type: ignore[operator]
     return torch.where(incomplete, torch.nan, z).double().cpu().numpy()
 
 

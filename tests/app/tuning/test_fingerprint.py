@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from outside import ComponentBalance, SquaredTarget
 from small_search import HELD_OUT, RATES, X, Y, small
 
 from equipoise.app.tuning import Uniform
@@ -44,6 +45,14 @@ def test_two_balances_that_look_alike_are_told_apart():
     near = LinearConstraint([[1.0, -1.0 - 1e-15]], names=BALANCE.names)
     first, other = (fingerprint(**(STUDY | {"estimator": small(constraint=c)})) for c in (BALANCE, near))
     assert first != other
+
+
+def test_balances_of_another_kind_are_told_apart_by_their_settings_and_arrays():
+    equalities = [ComponentBalance(), ComponentBalance(mass=False), SquaredTarget([1.0]), SquaredTarget([1.0 + 1e-15])]
+    studies = {fingerprint(**(STUDY | {"estimator": small(constraint=equality)})) for equality in equalities}
+    again = fingerprint(**(STUDY | {"estimator": small(constraint=ComponentBalance())}))
+    assert len(studies) == 4
+    assert again in studies
 
 
 def test_long_arrays_are_told_apart_by_every_number():

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality
 from equipoise.network import derived_seed
 from equipoise.prediction import Predictive
 
@@ -108,7 +108,7 @@ def unconditioned_residuals(p: Predictive, n: int) -> tuple[Array, Array]:
     return means, draws
 
 
-def _summarise_balance(constraint: LinearConstraint, k: int, residuals: Mapping[str, Array]) -> BalanceResiduals:
+def _summarise_balance(constraint: Equality, k: int, residuals: Mapping[str, Array]) -> BalanceResiduals:
     summaries = {kind: summarise(values[..., k]) for kind, values in residuals.items()}
     return BalanceResiduals(constraint.names[k], constraint.units[k], constraint.equations[k], summaries)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from equipoise.app.tuning.search_space import Space
-from equipoise.balances import LinearConstraint
+from equipoise.balances import Equality, LinearConstraint
 from equipoise.data import frames
 from equipoise.estimator import ConstrainedBNNRegressor
 
@@ -43,6 +43,8 @@ def _described(value: Any) -> str:
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
     if isinstance(value, LinearConstraint):
         return " ".join(map(_described, (repr(value), value.A, value.B, value.b)))
+    if isinstance(value, Equality):
+        return " ".join(map(_described, (value.name, value.names, value.columns, value.settings(), value.arrays())))
     if isinstance(value, Mapping):
         return _described(list(value.items()))
     if isinstance(value, tuple | list):

@@ -53,7 +53,12 @@ class ImposedBNN(ConstrainedBNN):
         return self.impose is None or self.conditioning is None
 
     def condition(
-        self, gaussian: DiagonalGaussian, target: Tensor | None, tol_var: Tensor | None, offset: Tensor | None = None
+        self,
+        gaussian: DiagonalGaussian,
+        target: Tensor | None,
+        tol_var: Tensor | None,
+        offset: Tensor | None = None,
+        B: Tensor | None = None,
     ) -> Gaussian:
         """Impose the balances on the network's Gaussian; without balances it stays as it is.
 
@@ -62,8 +67,9 @@ class ImposedBNN(ConstrainedBNN):
             target: Targets `t`, shape `(..., m)`.
             tol_var: Tolerance variances, shape `(..., m)`.
             offset: Offsets of the balances, shape `(..., m)`.
+            B: Coefficients that differ from row to row, shape `(..., m, n_y)`; None for those of the layer.
         """
-        conditioned = super().condition(gaussian, target, tol_var, offset)
+        conditioned = super().condition(gaussian, target, tol_var, offset, B)
         if self.impose is None or conditioned.n_balances == 0:
             return conditioned
         return self.impose(conditioned)  # type: ignore[arg-type]

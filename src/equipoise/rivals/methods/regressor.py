@@ -269,6 +269,9 @@ class MethodRegressor(ConstrainedBNNRegressor):
         super()._check_parameters()
         if self.constraint is None and method.imposition != "none":
             raise MethodError(f"imposition {method.imposition!r} must have balances, but got constraint=None.")
+        if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):
+            got = type(self.constraint).__name__
+            raise MethodError(f"constraint must be a LinearConstraint for methods other than our own, but got {got}.")
         if not (isinstance(self.n_members, int) and self.n_members >= 1):
             raise MethodError(f"n_members must be a whole number of at least 1, but got {self.n_members!r}.")
         if not self._probabilities or not all(0 <= p < 1 for p in self._probabilities):
