@@ -17,13 +17,25 @@ class LaplaceNoise(eq.Likelihood):
         log p = log(a / 2) + a² v / 2 + log(exp(−a e) Φ(e / s − a s) + exp(a e) Φ(−e / s − a s))
     """
 
-    name, is_joint = "laplace noise", False
+    name, is_joint, normal_noise = "laplace noise", False, False
 
     def __init__(self, least: float = 1e-12):
         self.least = least
 
     def settings(self):
         return {"least": self.least}
+
+    def sensor_noise(self, normal, sensor_var):
+        u = torch.special.ndtr(normal) - 0.5
+        scale = (torch.as_tensor(sensor_var, dtype=normal.dtype) / 2).sqrt()
+        return -scale * u.sign() * torch.log1p(-2 * u.abs().clamp_max(0.5 - 1e-16))
+
+    def measured_cdf(self, y, mean, var, sensor_var):
+        w = torch.as_tensor(sensor_var, dtype=mean.dtype, device=mean.device).clamp_min(self.least)
+        a, s, e = (2.0 / w).sqrt(), var.clamp_min(self.least).sqrt(), y - mean
+        tails = [-a * e + torch.special.log_ndtr(e / s - a * s), a * e + torch.special.log_ndtr(-e / s - a * s)]
+        left, right = (0.5 * (0.5 * (a * s).square() + tail).exp() for tail in tails)
+        return torch.special.ndtr(e / s) - left + right
 
     def log_prob(self, gaussian, y, sensor_var=0.0):
         mean, var, measured = gaussian.mean, gaussian.var, ~y.isnan()

@@ -19,12 +19,13 @@ from .gaussian import (
     ConditionedGaussian as ConditionedGaussian,
     ConditioningLayer as ConditioningLayer,
     DiagonalGaussian as DiagonalGaussian,
+    Gaussian as Gaussian,
     TolerancePrior as TolerancePrior,
     condition as condition,
 )
 from .loading import load as load
 from .network import Likelihood as Likelihood, WeightPosterior as WeightPosterior
-from .prediction import Ledger as Ledger, Predictive as Predictive, metrics as metrics
+from .prediction import Components as Components, Ledger as Ledger, Predictive as Predictive, metrics as metrics
 from .reconciliation import (
     ModelReconciliation as ModelReconciliation,
     Reconciliation as Reconciliation,

@@ -13,7 +13,7 @@ open only those that you trust.
 
 In: a fitted `ConstrainedBNNRegressor` and the path of a file. Out: the file.
 
-Calls: `artifact`, `estimator`, `network`, `data`, `balances`.
+Calls: `artifact`, `estimator`, `network`, `prediction`, `data`, `balances`.
 """
 
 import copy
@@ -34,6 +34,7 @@ from equipoise.balances import LinearConstraint
 from equipoise.data import Standardizer
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, PosteriorDraws, derived_seed
+from equipoise.prediction import mixture_moments
 
 EXTRA_FILE = "equipoise.json"
 
@@ -117,8 +118,7 @@ class MeanAndStd(nn.Module):
         draws = PosteriorDraws(**{name: getattr(self, name) for name in self.draw_names})
         standardized = (x[:, : len(self.x_mean)] - self.x_mean) / self.x_std
         gaussian = self.model.at(draws, standardized.to(draws.weights.dtype), self._target(x))
-        mean = gaussian.mean.mean(0)
-        var = gaussian.var.mean(0) + (gaussian.mean - mean).square().mean(0)  # P2
+        mean, var = mixture_moments(gaussian.mean, gaussian.var, draws.log_weight)  # P2
         return self.y_mean + self.y_std * mean, self.y_std * var.sqrt()
 
     def _target(self, x: Tensor) -> Tensor | None:

@@ -240,11 +240,11 @@ def test_violations_are_relative_to_the_scale_of_the_training_rows(learned):
     draws = p.model.draw(p.seed, 0)
     y = s.outputs_to_user(p.model.at(draws, *p.standardized_inputs(slice(0, 10))).mean.detach().numpy())
     sizes = np.abs(ComponentBalance().residual(X[:10], y))
-    np.testing.assert_allclose(of_means.mean[1], sizes[..., 1].mean(), rtol=1e-9)
-    np.testing.assert_allclose(of_means.mean[-1], (sizes / s.row_scale).mean(), rtol=1e-9)
+    np.testing.assert_allclose(of_means.mean[1], sizes[..., 1].mean(), rtol=1e-6)
+    np.testing.assert_allclose(of_means.mean[-1], (sizes / s.row_scale).mean(), rtol=1e-6)
     again, _ = eq.metrics.violations(p, n=32, constraint=ComponentBalance())
     relative = (sizes / ComponentBalance().scale(s.y_std, X[:10])).mean()
-    np.testing.assert_allclose(again.mean[-1], relative, rtol=1e-9)
+    np.testing.assert_allclose(again.mean[-1], relative, rtol=1e-6)
 
 
 def test_the_density_on_the_subspace_of_each_row_integrates_to_one_in_the_users_units():

@@ -18,6 +18,7 @@ from equipoise.gaussian.conditioning import ConditioningLayer
 from equipoise.network.mlp import BayesianMLP
 from equipoise.network.model import ConstrainedBNN
 from equipoise.rivals.methods.regressor import MethodRegressor
+from equipoise.training import recipe
 from equipoise.training.checkpoint import TrainingError
 from equipoise.training.loop import train
 from equipoise.training.plan import TrainingPlan
@@ -85,9 +86,7 @@ def test_a_fit_from_files_is_that_of_the_arrays_in_memory(mapped, missing, optio
     X, Y = table(missing=missing)
     in_memory = fitted(X, Y, **options)
     trained_on = []
-    monkeypatch.setattr(
-        estimator, "train", lambda m, rows, *a, **k: (trained_on.append(rows), train(m, rows, *a, **k))[1]
-    )
+    monkeypatch.setattr(recipe, "train", lambda m, rows, *a, **k: (trained_on.append(rows), train(m, rows, *a, **k))[1])
     assert_same(in_memory, fitted(*mapped(X, Y), **options))
     assert isinstance(trained_on[0], StreamedRows)
 

@@ -367,3 +367,55 @@ def test_gradients_on_the_subspace_are_right(case):
         return condition(DiagonalGaussian(mean, var), B, target, tol_var).log_prob(y)
 
     assert torch.autograd.gradcheck(density, [part.requires_grad_() for part in (mean, var)])
+
+
+def _numbers(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_diagonal_gaussian_answers_as_one_conditioned_on_a_balance_without_influence():
+    prior = DiagonalGaussian(_numbers(5, 4, 3), _numbers(5, 4, 3, seed=1).exp())
+    loose = condition(prior, torch.ones(1, 3).double(), torch.zeros(4, 1).double(), 1e16)
+    y = _numbers(4, 3, seed=2)
+    y[0, 1] = torch.nan
+    for answer in (
+        lambda g: g.prior.mean,
+        lambda g: g.mean,
+        lambda g: g.var,
+        lambda g: g.reduction,
+        lambda g: g.covariance(),
+        lambda g: g.weighted_covariance(_numbers(5, 4, seed=5).square()),
+        lambda g: g.shift,
+        lambda g: g.var_above_rounding(),
+        lambda g: g.log_prob(y, 0.3),
+        lambda g: g.take(torch.tensor([4, 0]), torch.tensor([1, 3])).mean,
+        lambda g: g.with_prior(DiagonalGaussian(prior.mean + 1.0, prior.var)).mean,
+        lambda g: g.update(prior.mean + 0.5, _numbers(5, 4, g.n_balances)),
+    ):
+        torch.testing.assert_close(answer(prior), answer(loose), rtol=1e-6, atol=1e-6)
+    assert (prior.n_balances, loose.n_balances) == (0, 1)
+    for empty in (prior.innovation, prior.residual_var(), prior.gain_rows().mT, prior.reduction_lost_without().mT):
+        assert empty.shape[-1] == 0
+    assert prior.B.shape == (0, 3)
+
+
+@pytest.mark.parametrize("per_row", [False, True], ids=["one B", "B by row"])
+def test_selected_gaussians_are_those_of_their_draw_and_row(per_row):
+    B = _numbers(4, 2, 3) if per_row else _numbers(2, 3)
+    block = condition(
+        DiagonalGaussian(_numbers(5, 4, 3), _numbers(5, 4, 3, seed=1).exp()), B, _numbers(4, 2, seed=2), 0.2
+    )
+    draw, row = torch.tensor([4, 0, 2]), torch.tensor([1, 3, 3])
+    selected = block.take(draw, row)
+    torch.testing.assert_close(selected.mean, block.mean[draw, row])
+    torch.testing.assert_close(selected.covariance(), block.covariance()[draw, row])
+
+
+def test_the_variance_of_a_residual_is_that_of_the_dense_covariance():
+    B, tol_var = _numbers(2, 3), torch.tensor([0.3, 0.1]).double()
+    c = condition(DiagonalGaussian(_numbers(4, 3), _numbers(4, 3, seed=1).exp()), B, _numbers(4, 2, seed=2), tol_var)
+    dense = (B @ c.covariance() @ B.mT).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(c.residual_var(), dense, rtol=1e-10, atol=1e-12)
+    alone = (B @ torch.diag_embed(c.var) @ B.mT).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(c.residual_var(joint=False), alone, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(c.gain_rows().mT @ c.innovation.unsqueeze(-1), (c.mean - c.prior.mean).unsqueeze(-1))

@@ -184,3 +184,13 @@ def test_a_prior_needs_a_finite_mean_and_a_positive_spread(mean, std):
         ValueError, match=rf"but got mean={mean}, std={std}\. For an exact balance pass the tolerance 0"
     ):
         TolerancePrior(mean, std)
+
+
+def test_normal_numbers_become_quantiles_of_the_posterior():
+    """`exp(loc + std z)` is the log-normal quantile at Φ(z), and a fixed variance stays what it is."""
+    q = LogNormalVariance(torch.tensor([-1.0, 0.0]), torch.tensor([0.5, 1.0]), torch.tensor([math.nan, 0.25]))
+    z = 1.3
+    expected = scipy.stats.lognorm(0.5, scale=math.exp(-1.0)).ppf(scipy.stats.norm.cdf(z))
+    got = q.from_normal(torch.full((2,), z, dtype=torch.float64)).detach()
+    np.testing.assert_allclose(got, [expected, 0.25], rtol=1e-12)
+    assert q.n_entries == 2

@@ -45,9 +45,9 @@ def test_the_layer_moments_of_a_derived_posterior_are_used():
 
 
 def test_a_training_step_of_a_derived_likelihood_or_posterior_is_not_compiled():
-    plain = BayesianMLP(2, 3, (4,))
-    models = [
-        ConstrainedBNN(plain, None, Heavier()),
-        ConstrainedBNN(BayesianMLP(2, 3, (4,), posterior=Wider), None, marginal),
-    ]
+    plain, wider = (
+        BayesianMLP(2, 3, (4,), posterior=posterior, generator=torch.Generator().manual_seed(0))
+        for posterior in (MeanFieldGaussian, Wider)
+    )
+    models = [ConstrainedBNN(plain, None, Heavier()), ConstrainedBNN(wider, None, marginal)]
     assert all(Objective(model)._compiled is None for model in models)

@@ -1,26 +1,19 @@
-"""The closed form of a block's terms against the general one, and against 50-digit arithmetic."""
+"""Terms of a block against dense matrices, and against 50-digit arithmetic."""
 
 import mpmath
 import numpy as np
 import pytest
 import torch
-from handmade import COUPLED, DISJOINT, NAN, predictive, standardizer, variances
+from handmade import DISJOINT, NAN, predictive, standardizer, variances
 
+import references
+from equipoise.gaussian.conditioning import condition
 from equipoise.gaussian.distributions import DiagonalGaussian
-from equipoise.network.likelihood import marginal
-from equipoise.network.model import ConstrainedBNN, PosteriorDraws
+from equipoise.prediction.components import Components
 from equipoise.prediction.ledger import LedgerAccumulator
-from equipoise.prediction.per_draw_moments import (
-    LEDGER_FIELDS,
-    MOMENT_FIELDS,
-    DisjointTerms,
-    ledger_fields_of,
-    moment_fields_of,
-    reduction_lost_of,
-)
-from equipoise.prediction.weight_draws import ArrangedDraws, NetworkEvaluator
-from equipoise.rivals.methods.gains import Projection
+from equipoise.prediction.per_draw_moments import ledger_fields_of, moment_fields_of
 
+LEDGER_NAMES = ("tolerance_share", "reduction", "shift", "mu", "aleatoric")
 LEARNED = {"loc": [-1.0, -4.0], "std": [0.7, 0.4]}
 
 
@@ -54,40 +47,35 @@ def block(m, n=5, seed=3):
     return prior, draws, target
 
 
-def heads_of(gaussian):
-    return gaussian.mean, gaussian.var
-
-
-def closed(m, what, prior, draws, target):
-    terms = DisjointTerms.of(m, sensors=False)
-    return getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws), target.mT.unsqueeze(1))
-
-
 @every_case
-def test_the_account_in_closed_form_is_the_general_one(case):
+def test_the_terms_of_a_block_are_those_of_dense_matrices(case):
     m = case()
     prior, draws, target = block(m)
     with torch.no_grad():
         gaussian = m.condition(prior, target, draws.tol_var, draws.offset)
         again = m.condition(prior, target, draws.tol_var_again, draws.offset)
-    got, expected = closed(m, "ledger_fields", prior, draws, target), ledger_fields_of(gaussian, again)
-    rounding = 4 * np.finfo(float).eps * float(gaussian.mean.abs().max())  # the general Δ is a difference of means
-    for name in LEDGER_FIELDS.names:
-        largest, atol = float(expected[name].abs().max()), {"shift": rounding, "tolerance_share": rounding**2}
-        atol = atol.get(name, 0.0) + 1e-14 * largest
-        np.testing.assert_allclose(got[name], expected[name], rtol=1e-12, atol=atol, err_msg=name)
+    account, moments = ledger_fields_of(gaussian, again), moment_fields_of(gaussian)
+    B, offset = m.conditioning.B.numpy(), 0.0 if draws.offset is None else draws.offset[7, 0]
+    for i in range(len(target)):
+        mu, v = prior.mean[7, i].double().numpy(), prior.var[7, i].double().numpy()
+        t = (target[i] + offset).numpy()
+        one = references.conditioned(mu, v, B, t, draws.tol_var[7, 0].numpy())
+        two = references.conditioned(mu, v, B, t, draws.tol_var_again[7, 0].numpy())
+        expected = {"shift": one[0] - mu, "reduction": v - one[1].diagonal(), "mu": mu, "aleatoric": v}
+        expected["tolerance_share"] = 0.5 * (one[0] - two[0]) ** 2
+        for name, value in expected.items():
+            atol = 1e-9 * np.abs(value).max() + 1e-14
+            np.testing.assert_allclose(account[name][7, i], value, rtol=1e-9, atol=atol, err_msg=name)
+        np.testing.assert_allclose(moments["mean"][7, i], one[0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(moments["var"][7, i], one[1].diagonal(), rtol=1e-9, atol=1e-14 * v.max())
 
 
-@every_case
-def test_the_moments_in_closed_form_are_the_general_ones(case):
-    m = case()
-    prior, draws, target = block(m)
-    with torch.no_grad():
-        expected = moment_fields_of(m.condition(prior, target, draws.tol_var, draws.offset))
-    got, rounding = closed(m, "moment_fields", prior, draws, target), 1e-15 * prior.var.double()
-    np.testing.assert_allclose(got["mean"], expected["mean"], rtol=1e-12, atol=1e-13)
-    assert bool(((got["var"] - expected["var"]).abs() <= rounding).all())
-    assert bool((got["var"] >= 0.0).all())
+def test_sensor_noise_is_added_to_the_variance_alone():
+    gaussian, w = DiagonalGaussian(torch.ones(3, 2, 4), torch.full((3, 2, 4), 2.0)), torch.arange(4.0)
+    block = moment_fields_of(gaussian, w)
+    assert torch.equal(block["var"], 2.0 + w.expand(3, 2, 4))
+    assert torch.equal(block["mean"], gaussian.mean)
+    assert float(gaussian.var.max()) == 2.0
 
 
 @every_case
@@ -95,79 +83,39 @@ def test_what_each_balance_brings_is_all_of_the_reduction_of_its_outputs(case):
     m = case()
     prior, draws, target = block(m)
     with torch.no_grad():
-        lost = reduction_lost_of(m.condition(prior, target, draws.tol_var, draws.offset))
-    account = LedgerAccumulator(DisjointTerms.of(m, sensors=False).B != 0)
-    account.add(closed(m, "ledger_fields", prior, draws, target), 0.0)
-    got = account.terms()["lost_without"]
-    np.testing.assert_allclose(got, lost / 32, rtol=1e-12, atol=1e-16)
+        gaussian = m.condition(prior, target, draws.tol_var, draws.offset)
+    account = LedgerAccumulator()
+    account.add(Components(slice(0, len(target)), gaussian, 0.0))
+    terms = account.terms()
+    touched = (m.conditioning.B != 0).unsqueeze(1)
+    np.testing.assert_allclose(terms["lost_without"], touched * terms["reduction"], rtol=1e-11, atol=1e-15)
 
 
 def test_a_tolerance_that_is_not_learned_has_no_share_to_the_last_bit():
     m = model([0.3, NAN])
-    share = closed(m, "ledger_fields", *block(m))["tolerance_share"].numpy()
+    prior, draws, target = block(m)
+    with torch.no_grad():
+        pair = [m.condition(prior, target, r, draws.offset) for r in (draws.tol_var, draws.tol_var_again)]
+    share = ledger_fields_of(*pair)["tolerance_share"].numpy()
     np.testing.assert_array_equal(share[..., [0, 1, 2, 5]], 0.0)
     assert np.all(share[..., [3, 4]] > 0.0)
 
 
 def test_an_output_that_its_balance_determines_has_no_variance_and_never_less():
     """`v − v² B² / (B² v)` for 6 × 1,000 variances: to rounding 0, on either side but for the bound."""
-    terms = DisjointTerms(NetworkEvaluator(model().network), 0.7 * torch.eye(6, dtype=torch.float64))
     var = torch.rand(2, 500, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = ArrangedDraws(PosteriorDraws(torch.zeros(2, 1)), torch.zeros(2, 6, 2, 1, dtype=torch.float64), None)
-    target = torch.zeros(6, 1, 500, dtype=torch.float64)
-    left = terms.moment_fields((torch.zeros_like(var), var), drawn, target)["var"]
+    determined = condition(DiagonalGaussian(torch.zeros_like(var), var), 0.7 * torch.eye(6).double(), torch.zeros(6))
+    left = moment_fields_of(determined)["var"]
     assert bool((left >= 0.0).all())
     assert bool((left <= 4e-16 * var).all())
     assert 0.1 < float((left > 0.0).double().mean()) < 0.9
 
 
-@pytest.mark.parametrize("layer", [True, False], ids=["no targets", "no balances"])
-def test_without_balances_the_network_is_left_as_it_is(layer):
-    m = model()
-    prior, draws, _ = block(m)
-    m = m if layer else ConstrainedBNN(m.network, None, marginal)
-    terms, drawn = DisjointTerms.of(m, sensors=False), ArrangedDraws.of(draws)
-    account = terms.ledger_fields(heads_of(prior), drawn, None)
-    for name, expected in {"mu": prior.mean, "aleatoric": prior.var}.items():
-        np.testing.assert_array_equal(account[name], expected, err_msg=name)
-    for name in ("tolerance_share", "reduction", "shift"):
-        np.testing.assert_array_equal(account[name], torch.zeros_like(prior.mean), err_msg=name)
-    moments = terms.moment_fields(heads_of(prior), drawn, None)
-    np.testing.assert_array_equal(moments["mean"], prior.mean)
-    np.testing.assert_array_equal(moments["var"], prior.var)
-
-
 def test_the_general_account_without_balances_has_nothing_but_the_network():
     gaussian = DiagonalGaussian(torch.ones(3, 2, 4), torch.full((3, 2, 4), 2.0))
     account = ledger_fields_of(gaussian, None)
-    assert [float(account[name].mean()) for name in LEDGER_FIELDS.names] == [0.0, 0.0, 0.0, 1.0, 2.0]
-    assert reduction_lost_of(gaussian).shape == (0, 2, 4)
-
-
-def test_coupled_balances_have_no_closed_form():
-    coupled = predictive(standardizer(COUPLED), tolerance=variances([0.1] * 3)).model
-    assert DisjointTerms.of(coupled, sensors=False) is None
-
-
-def test_a_model_that_conditions_in_its_own_way_has_no_closed_form():
-    assert DisjointTerms.of(model().variant(imposition=Projection()), sensors=False) is None
-    assert DisjointTerms.of(model().variant(), sensors=False) is not None
-
-
-def test_blocks_of_different_shapes_or_fields_do_not_disturb_each_other():
-    m = model()
-    terms = DisjointTerms.of(m, sensors=False)
-    parts = [block(m, n) for n in (5, 3)]
-    made = [
-        (getattr(terms, what)(heads_of(prior), ArrangedDraws.of(draws), target.mT.unsqueeze(1)), what, part)
-        for part in parts
-        for prior, draws, target in [part]
-        for what in ("ledger_fields", "moment_fields")
-    ]
-    for result, what, part in made:
-        alone = closed(m, what, *part)
-        for name in (LEDGER_FIELDS if what == "ledger_fields" else MOMENT_FIELDS).names:
-            np.testing.assert_array_equal(result[name], alone[name], err_msg=name)
+    assert [float(account[name].mean()) for name in LEDGER_NAMES] == [0.0, 0.0, 0.0, 1.0, 2.0]
+    assert gaussian.reduction_lost_without().shape == (3, 2, 0, 4)
 
 
 # --- Digits -----------------------------------------------------------------------------------------------------------
@@ -186,13 +134,14 @@ def draws_with_a_spread(spread):
 
 def streamed(mu, v, r, again, target):
     """The ledger's terms, in blocks of 32 draws."""
-    terms = DisjointTerms(NetworkEvaluator(model().network), torch.as_tensor(B))
-    account = LedgerAccumulator(terms.B != 0)
+    account = LedgerAccumulator()
     for start in range(0, N, 32):
         part = slice(start, start + 32)
-        draws = PosteriorDraws(torch.zeros(len(mu[part]), 1), r[part], again[part])
-        drawn = ArrangedDraws(draws, torch.stack([r[part], again[part]]).movedim(-1, 1), None)
-        account.add(terms.ledger_fields((mu[part], v[part]), drawn, target.mT.unsqueeze(1)), 0.0)
+        pair = (
+            condition(DiagonalGaussian(mu[part], v[part]), torch.as_tensor(B), target, tol[part]) for tol in (r, again)
+        )
+        first, second = pair
+        account.add(Components(slice(0, 1), first, 0.0, second))
     return account.terms()
 
 

@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.stats
 import torch
 from handmade import COUPLED, DISJOINT, NAN, components, network, numbers, predictive, stacked, standardizer, variances
+from outside import LaplaceNoise
 from scipy.special import logsumexp
 
 import references
@@ -19,7 +20,7 @@ from equipoise.data import frames
 from equipoise.data.scaling import Standardizer
 from equipoise.network.likelihood import joint, marginal
 from equipoise.network.model import ConstrainedBNN
-from equipoise.prediction import mixture, predictive as module
+from equipoise.prediction import metrics, mixture, predictive as module
 from equipoise.prediction.predictive import Predictive
 
 WITH_INPUTS = {"A": [[1.0, 0.0, 0.5], [0.0, -2.0, 1.0], [0.3, 0.2, 0.1]], "known": ["load"]}
@@ -749,3 +750,20 @@ def test_residuals_need_balances():
     for ask in (plain().residual_of_means, lambda: plain().residual_of_samples(3)):
         with pytest.raises(ValueError, match=r"Residuals need balances.*without a constraint"):
             ask()
+
+
+def test_samples_and_intervals_of_measured_values_have_the_noise_of_their_likelihood():
+    """A normal and a Laplace number add up: quantiles invert its distribution function, samples fall below them."""
+    p = predictive(standardizer(DISJOINT), tolerance=variances([0.1, 0.1]), sensor=variances([0.8] * 6), n_draws=3)
+    p.model.likelihood = LaplaceNoise()
+    measured, levels, n = p.measured(), [0.01, 0.5, 0.9], 1500
+    quantiles, samples = measured.quantile(levels), measured.sample(3)
+    for level, quantile in zip(levels, quantiles, strict=True):
+        np.testing.assert_allclose(metrics.pit(measured, quantile), level, atol=1e-9)
+    few = dataclasses.replace(measured, X=measured.X[:1], n_draws=n)  # samples use one draw each
+    below = few.sample(n)[:, 0] < few.quantile([0.01])[0, 0]
+    np.testing.assert_allclose(below.mean(0), 0.01, atol=5 * np.sqrt(0.01 * 0.99 / n))
+    p.model.likelihood = joint
+    normal = p.measured().quantile([0.01])
+    assert np.all(np.abs(quantiles[0] - normal) / p.measured().std > 0.02)
+    assert quantiles.shape == samples.shape

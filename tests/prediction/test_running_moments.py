@@ -3,27 +3,32 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from equipoise.prediction.running_moments import BlockBuffer, Fields, MomentTable, RunningMoments
+from equipoise.gaussian.distributions import DiagonalGaussian
+from equipoise.prediction.running_moments import (
+    MixtureMoments,
+    MomentTable,
+    RunningMoments,
+    RunningWeights,
+    mixture_moments,
+)
 
-FIELDS = Fields(("c", "a", "b"), pairs=(("a", "a"), ("a", "b")))
+NAMES, PAIRS = ("c", "a", "b"), (("a", "a"), ("a", "b"))
 
 
-def block_of(fields, *values):
-    """A block of draws on axis 0 of each field."""
-    block = BlockBuffer(fields, torch.empty(fields.n_rows, *values[0].shape, dtype=torch.float64))
-    for name, value in zip(fields.names, values, strict=True):
-        block[name].copy_(torch.as_tensor(value))
-    return block
+def fields_of(*values):
+    """The fields of a block of draws, which are on axis 0."""
+    return dict(zip(NAMES, map(torch.as_tensor, values), strict=True))
 
 
-def moments_of(fields, sizes, *values):
+def moments_of(sizes, *values):
     """Of draws that come in blocks of given sizes."""
-    moments = RunningMoments()
+    moments = RunningMoments(PAIRS)
     for rows in np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]):
-        moments.add(block_of(fields, *(value[rows] for value in values)))
+        moments.add(fields_of(*(value[rows] for value in values)))
     return moments
 
 
@@ -37,7 +42,7 @@ def test_running_moments_are_those_of_all_draws_at_once(seed, sizes, offset):
     rng = np.random.default_rng(seed)
     a = offset + rng.normal(size=(sum(sizes), 3)) * [1.0, 1e-2, 10.0]
     b = -2 * offset + rng.normal(size=(sum(sizes), 3)) + 0.5 * (a - offset)
-    running = moments_of(FIELDS, sizes, a - offset, a, b)
+    running = moments_of(sizes, a - offset, a, b)
     assert running.count == sum(sizes)
     np.testing.assert_allclose(running.mean("a"), a.mean(0), rtol=1e-13, atol=1e-13 * abs(offset) + 1e-14)
     np.testing.assert_allclose(running.mean("b"), b.mean(0), rtol=1e-13, atol=1e-13 * abs(offset) + 1e-14)
@@ -60,7 +65,7 @@ def test_a_small_spread_beside_a_large_mean_keeps_its_digits():
     rng = np.random.default_rng(0)
     for spread in 10.0 ** -np.arange(0, 11, 2):
         a, b = 1.0 + spread * rng.normal(size=320), -3.0 + spread * rng.normal(size=320)
-        running = moments_of(FIELDS, [32] * 10, a, a, b)
+        running = moments_of([32] * 10, a, a, b)
         var, cov = exact_cov(a, a), exact_cov(a, b)
         np.testing.assert_allclose(running.cov("a", "a"), var, rtol=1e-13)
         np.testing.assert_allclose(running.cov("a", "b"), cov, atol=1e-13 * var)
@@ -74,7 +79,7 @@ def test_a_first_block_unlike_all_others_costs_no_more_digits_than_it_is_shorter
     rng = np.random.default_rng(0)
     for n_blocks in (2, 10, 100):
         a = np.concatenate([np.full(32, 5.0), 6.0 + 1e-3 * rng.normal(size=32 * (n_blocks - 1))])
-        running = moments_of(FIELDS, [32] * n_blocks, a, a, a)
+        running = moments_of([32] * n_blocks, a, a, a)
         exact = exact_cov(a, a)
         assert abs(a[0] - a.mean()) > 0.99 * np.sqrt((n_blocks - 1) * exact)
         np.testing.assert_allclose(running.cov("a", "a"), exact, rtol=64 * n_blocks * np.finfo(float).eps)
@@ -82,32 +87,16 @@ def test_a_first_block_unlike_all_others_costs_no_more_digits_than_it_is_shorter
 
 def test_running_moments_of_the_same_value_have_no_spread():
     values = np.full((45, 2), 1e8 / 3)
-    running = moments_of(FIELDS, [1, 7, 32, 5], values, values, values)
+    running = moments_of([1, 7, 32, 5], values, values, values)
     np.testing.assert_array_equal(running.cov("a", "a"), 0.0)
     np.testing.assert_allclose(running.mean("a"), 1e8 / 3, rtol=1e-13)
 
 
-def test_the_memory_of_a_block_serves_for_the_next():
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(3, 4, 8, 5))
-    block, running = BlockBuffer(FIELDS, torch.empty(FIELDS.n_rows, 8, 5, dtype=torch.float64)), RunningMoments()
-    for k in range(4):
-        for name, value in zip(FIELDS.names, values[:, k], strict=True):
-            block[name].copy_(torch.as_tensor(value))
-        running.add(block)
-    c, a, b = values.reshape(3, 32, 5)
-    np.testing.assert_allclose(running.mean("c"), c.mean(0), rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(running.cov("a", "b"), ((a - a.mean(0)) * (b - b.mean(0))).mean(0), atol=1e-13)
-
-
 def test_a_table_accepts_the_chunks_of_its_division_once_and_no_others():
-    fields = Fields(("mean", "var"), pairs=(("mean", "mean"),))
-
     def moments_of(value):
-        block, moments = BlockBuffer(fields, torch.empty(fields.n_rows, 2, 3, 1)), RunningMoments()
-        block["mean"][:] = torch.tensor([value - 2.0, value + 2.0]).reshape(2, 1, 1)
-        block["var"][:] = 0.5
-        moments.add(block)
+        moments = RunningMoments((("mean", "mean"),))
+        mean = torch.tensor([value - 2.0, value + 2.0]).reshape(2, 1, 1).expand(2, 3, 1)
+        moments.add({"mean": mean, "var": torch.full((2, 3, 1), 0.5)})
         return moments
 
     table = MomentTable([slice(0, 3), slice(3, 6)], (6, 1))
@@ -122,3 +111,64 @@ def test_a_table_accepts_the_chunks_of_its_division_once_and_no_others():
     assert table.lack(slice(0, 3))
     assert table.mean[3:].ravel().tolist() == [7.0] * 3
     assert table.var[3:].ravel().tolist() == [4.5] * 3
+
+
+def test_weighted_running_moments_are_those_of_all_draws_with_their_weights():
+    """Weights differ by row and grow by a factor of e⁴⁰ from block to block, so that all but the last are rescaled."""
+    rng = np.random.default_rng(0)
+    a, b, log_weight = rng.normal(size=(70, 3, 2)), rng.normal(size=(70, 3, 2)), rng.normal(size=(70, 3))
+    log_weight += 0.5 * np.arange(70)[:, None] * [[0.0, 1.0, -1.0]]
+    running = RunningMoments(PAIRS)
+    for rows in np.split(np.arange(70), [32, 64]):
+        running.add(fields_of(a[rows], a[rows], b[rows]), torch.as_tensor(log_weight[rows]))
+    for i in range(3):
+        weight = np.exp(log_weight[:, i] - log_weight[:, i].max())
+        cov = np.cov(np.hstack([a[:, i], b[:, i]]).T, aweights=weight, ddof=0)
+        np.testing.assert_allclose(running.mean("c")[i], np.average(a[:, i], axis=0, weights=weight), rtol=1e-12)
+        np.testing.assert_allclose(running.mean("b")[i], np.average(b[:, i], axis=0, weights=weight), rtol=1e-12)
+        np.testing.assert_allclose(running.cov("a", "a")[i], cov.diagonal()[:2], rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(running.cov("a", "b")[i], cov[:2, 2:].diagonal(), rtol=1e-11, atol=1e-13)
+
+
+def test_moments_of_a_mixture_at_hand_are_those_of_repeated_components():
+    mean, var = (torch.as_tensor(np.random.default_rng(i).uniform(1, 2, (3, 4, 2))) for i in range(2))
+    repeated = [0, 1, 1, 2, 2, 2]
+    weighted = mixture_moments(mean, var, torch.tensor([[1.0], [2.0], [3.0]]).double().log())
+    for value, expected in zip(weighted, mixture_moments(mean[repeated], var[repeated]), strict=True):
+        torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(weighted[1], var[repeated].mean(0) + mean[repeated].var(0, correction=0))
+
+
+def test_weights_of_blocks_are_those_of_all_draws_at_once_however_small():
+    log_weight = torch.as_tensor(np.random.default_rng(0).normal(size=(50, 3)) * 2.0 - 1e5)
+    running, shares, weights = RunningWeights(), [], []
+    for block in log_weight.split(16):
+        weight, share = running.add(block)
+        weights.append(weight)
+        shares.append(share)
+    all_at_once = torch.softmax(log_weight, 0)
+    np.testing.assert_allclose(running.effective, 1.0 / all_at_once.square().sum(0), rtol=1e-9)
+    np.testing.assert_allclose(weights[-1] * shares[-1], all_at_once[48:], rtol=1e-9)
+
+
+def test_equal_draws_all_count_and_a_single_good_one_counts_alone():
+    running = RunningWeights()
+    running.add(torch.as_tensor([[0.0, 800.0]] + [[0.0, 0.0]] * 39))
+    np.testing.assert_allclose(running.effective, [40.0, 1.0])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_moments_over_blocks_are_those_of_the_weighted_mixture(dense):
+    rng = np.random.default_rng(1)
+    mean, var, log_weight = 1e4 + rng.normal(size=(70, 2, 3)), rng.uniform(0.1, 1, (70, 2, 3)), rng.normal(size=(70, 2))
+    running = MixtureMoments(dense=dense)
+    for start in range(0, 70, 32):
+        part = slice(start, start + 32)
+        running.add(
+            torch.as_tensor(log_weight[part]), DiagonalGaussian(torch.as_tensor(mean[part]), torch.as_tensor(var[part]))
+        )
+    for i in range(2):
+        weight = np.exp(log_weight[:, i]) / np.exp(log_weight[:, i]).sum()
+        cov = np.cov(mean[:, i].T, aweights=weight, ddof=0) + np.diag(weight @ var[:, i])
+        np.testing.assert_allclose(running.mean[i], weight @ mean[:, i], rtol=1e-13)
+        np.testing.assert_allclose(running.second[i], cov if dense else np.diag(cov), rtol=1e-8, atol=1e-9)

@@ -6,7 +6,8 @@ import torch
 import references
 from equipoise.gaussian.conditioning import condition
 from equipoise.gaussian.distributions import DiagonalGaussian
-from equipoise.reconciliation.assimilation import MatchedGaussian, MixtureMoments, RunningWeights, assimilate
+from equipoise.prediction.running_moments import MixtureMoments
+from equipoise.reconciliation.assimilation import MatchedGaussian, assimilate
 
 NAN, INF = float("nan"), float("inf")
 
@@ -53,46 +54,13 @@ def test_without_readings_nothing_changes_and_all_draws_are_alike():
     assert bool((found.sensor_var == INF).all())
 
 
-def test_weights_of_blocks_are_those_of_all_draws_at_once_however_small():
-    log_weight = tensor(np.random.default_rng(0).normal(size=(50, 3)) * 2.0 - 1e5)
-    running, shares, weights = RunningWeights(), [], []
-    for block in log_weight.split(16):
-        weight, share = running.add(block)
-        weights.append(weight)
-        shares.append(share)
-    all_at_once = torch.softmax(log_weight, 0)
-    np.testing.assert_allclose(running.effective, 1.0 / all_at_once.square().sum(0), rtol=1e-9)
-    np.testing.assert_allclose(weights[-1] * shares[-1], all_at_once[48:], rtol=1e-9)
-
-
-def test_equal_draws_all_count_and_a_single_good_one_counts_alone():
-    running = RunningWeights()
-    running.add(tensor([[0.0, 800.0]] + [[0.0, 0.0]] * 39))
-    np.testing.assert_allclose(running.effective, [40.0, 1.0])
-
-
-@pytest.mark.parametrize("dense", [False, True])
-def test_moments_over_blocks_are_those_of_the_weighted_mixture(dense):
-    rng = np.random.default_rng(1)
-    mean, var, log_weight = 1e4 + rng.normal(size=(70, 2, 3)), rng.uniform(0.1, 1, (70, 2, 3)), rng.normal(size=(70, 2))
-    running = MixtureMoments(dense=dense)
-    for start in range(0, 70, 32):
-        part = slice(start, start + 32)
-        running.add(tensor(log_weight[part]), DiagonalGaussian(tensor(mean[part]), tensor(var[part])))
-    for i in range(2):
-        weight = np.exp(log_weight[:, i]) / np.exp(log_weight[:, i]).sum()
-        cov = np.cov(mean[:, i].T, aweights=weight, ddof=0) + np.diag(weight @ var[:, i])
-        np.testing.assert_allclose(running.mean[i], weight @ mean[:, i], rtol=1e-13)
-        np.testing.assert_allclose(running.second[i], cov if dense else np.diag(cov), rtol=1e-8, atol=1e-9)
-
-
 def test_weighted_draws_of_a_linear_gaussian_model_have_its_closed_form():
     """θ ~ N(0, 1), z | θ ~ N(θ, v), a reading y = z + e: z | y is normal; bands are 5 standard errors."""
     v, w, y, n = 0.2, 0.3, 1.5, 200_000
     theta = torch.randn(n, 1, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = assimilate(DiagonalGaussian(theta, torch.full_like(theta, v)), tensor([[y]]), tensor([[w]]))
     running = MixtureMoments()
-    running.add(found.log_evidence, found.after)
+    running.add(found.updated_log_weight, found.after)
     gain = (1 + v) / (1 + v + w)
     mean, var, effective = gain * y, (1 + v) * (1 - gain), running.weights.effective.item()
     assert abs(running.mean.item() - mean) < 5 * np.sqrt(var / effective)

@@ -95,6 +95,41 @@ class ForgetsSettings(_Wrong):
         return self.scale * super().log_prob(gaussian, y, sensor_var)
 
 
+class FalselyJoint(_Wrong):
+    is_joint = True
+
+
+class FalselyIndependent(type(joint)):
+    name, is_joint = "falsely independent", False
+
+
+class NotNormalisedTogether(_Wrong):
+    """Right for one output, wrong by 0.1 nats for each further one."""
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        measured = (~y.isnan()).sum(-1)
+        return super().log_prob(gaussian, y, sensor_var) + 0.1 * (measured - 1).clamp_min(0)
+
+
+class CurvatureOfConditionedMean(_Wrong):
+    """The curvature in the mean after conditioning instead of before."""
+
+    def curvature_root(self, gaussian, y, sensor_var=0.0):
+        return torch.diag_embed(torch.where(y.isnan(), 0.0, 1.0 / (gaussian.var + sensor_var)).sqrt())
+
+
+class SilentlyNormal(LaplaceNoise):
+    name = "silently normal"
+    sensor_noise, measured_cdf = eq.Likelihood.sensor_noise, eq.Likelihood.measured_cdf
+
+
+class StdOfNoise(LaplaceNoise):
+    name = "std of noise"
+
+    def sensor_noise(self, normal, sensor_var):
+        return super().sensor_noise(normal, sensor_var**2)
+
+
 class NoFlags(eq.Likelihood):
     name = "no flags"
     is_joint = None
@@ -111,6 +146,12 @@ class NoFlags(eq.Likelihood):
         (SumOfRows(), "rows are independent: without balances: expected one number per row"),
         (MissingIsNaN(), "missing outputs are left out"),
         (NotNormalised(), "its density integrates to one"),
+        (NotNormalisedTogether(), "its density of two outputs integrates to one"),
+        (FalselyJoint(), "its flag is joint tells how it behaves: is_joint must be False"),
+        (FalselyIndependent(), "its flag is joint tells how it behaves: is_joint must be True"),
+        (CurvatureOfConditionedMean(), "its curvature is that of the density: with a balance"),
+        (SilentlyNormal(), "its noise and quantiles are those of the density: .*define measured_cdf"),
+        (StdOfNoise(), "its noise and quantiles are those of the density: sensor_noise must have variance"),
         (FixedWidth(), "units shift the log density"),
         (Detached(), "its gradients are right"),
     ],

@@ -44,6 +44,30 @@ class MeanDivergence(MeanFieldGaussian):
         return super().kl() / len(self.loc)
 
 
+class TwiceTheDivergence(MeanFieldGaussian):
+    name, twin = "twice", None
+
+    def kl(self):
+        return 2.0 * super().kl()
+
+
+class IgnoresCorrelations(LowRank):
+    name = "ignores correlations"
+
+    def kl(self):
+        var = self.log_std.exp().square() + self.U.square().sum(1)
+        normal = torch.distributions.Normal
+        return torch.distributions.kl_divergence(normal(self.loc, var.sqrt()), normal(0.0, self.prior_std)).sum()
+
+
+class HalfTheNoise(MeanFieldGaussian):
+    name, twin = "half the noise", None
+
+    def layer_moments(self, layer, h):
+        mean, var = super().layer_moments(layer, h)
+        return mean, var if len(h) < 10 else 0.25 * var
+
+
 class StdForVar(MeanFieldGaussian):
     name = "std for var"
 
@@ -89,6 +113,9 @@ class Detaches(MeanFieldGaussian):
     ("posterior", "complaint"),
     [
         (MeanDivergence, "divergence is that of all weights: expected at least"),
+        (TwiceTheDivergence, "divergence is that of all weights: expected about"),
+        (IgnoresCorrelations, "divergence is that of all weights: expected at least"),
+        (HalfTheNoise, "forward pass has the moments of draws: the variance"),
         (StdForVar, "draws have the layer moments: layer 0: the variance"),
         (OffCentre, "draws follow from the generator: the mean of many draws"),
         pytest.param(

@@ -1,7 +1,10 @@
 from .conditioning import ConditioningLayer as ConditioningLayer, condition as condition
+from .curvature import hessian_root as hessian_root
 from .distributions import (
     ConditionedGaussian as ConditionedGaussian,
     DiagonalGaussian as DiagonalGaussian,
+    Gaussian as Gaussian,
+    independent_log_prob as independent_log_prob,
     normal_log_prob as normal_log_prob,
 )
 from .factorised_blocks import LARGEST_INVERSE as LARGEST_INVERSE

@@ -99,6 +99,21 @@ class LogNormalVariance(nn.Module):
         """Compute the variances at `ρ`, shape `(..., k)`; fixed variances do not depend on it."""
         return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
 
+    @property
+    def n_entries(self) -> int:
+        """Number of variances, k, learned or fixed."""
+        return len(self.loc)
+
+    def from_normal(self, normal: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+        """Turn standard normal numbers into draws of the variances, increasing in each number.
+
+        A constant number z gives the posterior's quantile at `Φ(z)`.
+
+        Args:
+            normal: One number for each variance.
+        """
+        return self.at(self.loc + self.std * normal)
+
     def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... k"]:
         """Draw variances from the posterior, differentiable with respect to its parameters.
 
@@ -108,7 +123,7 @@ class LogNormalVariance(nn.Module):
         Returns:
             Variances, shape `(*shape, k)`.
         """
-        return self.at(self.loc + self.std * _noise_like(self.loc, shape, generator))
+        return self.from_normal(_noise_like(self.loc, shape, generator))
 
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
         """Draw variances for each row of a batch, with antithetic noise, differentiable with respect to the parameters.
@@ -119,7 +134,7 @@ class LogNormalVariance(nn.Module):
         Returns:
             Variances, shape `(n, k)`; fixed ones are the same in all rows.
         """
-        return self.at(self.loc + self.std * _antithetic_like(self.loc, n, generator))
+        return self.from_normal(_antithetic_like(self.loc, n, generator))
 
     def median(self) -> Float[Tensor, " k"]:
         """Compute the posterior medians of the variances, `exp(E[ρ])` plus the floor."""

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from equipoise.errors import InputError, InputTypeError, check_choice
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, normal_log_prob
+from equipoise.gaussian import Gaussian, hessian_root, independent_log_prob
 
 
 class Likelihood(ABC):
@@ -25,16 +25,25 @@ class Likelihood(ABC):
             within their tolerances, and densities of exact balances are those on a subspace (L3).
         has_sensor_noise: Whether measured outputs differ from the true ones by sensor noise, which can be learned where
             balances tell the two apart; otherwise the measured values are taken for the true ones.
+        normal_noise: Whether measured outputs are normal given the draw; if not, `sensor_noise` and `measured_cdf` are
+            those of the likelihood.
     """
 
     name: ClassVar[str]
     is_joint: ClassVar[bool]
     has_sensor_noise: ClassVar[bool] = True
+    normal_noise: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a curvature serve only the class that has it: a subclass may differ."""
+        super().__init_subclass__(**options)
+        if "log_prob" in cls.__dict__ and "curvature_root" not in cls.__dict__:
+            cls.curvature_root = Likelihood.curvature_root
 
     @abstractmethod
     def log_prob(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
@@ -51,22 +60,76 @@ class Likelihood(ABC):
             `output_var` keeps the variance above rounding.
         """
 
+    def curvature_root(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y k"]:
+        """Compute a root `L` of the curvature of `−log_prob` in the mean before conditioning, `F = L Lᵀ`.
+
+        By default it is the Hessian by autograd with its negative eigenvalues set to 0, which takes n_y backward
+        passes. Define it where there is a closed form. Arguments are those of `log_prob`.
+        """
+        return hessian_root(
+            lambda mean: self.log_prob(gaussian.with_prior_mean(mean), y, sensor_var), gaussian.prior_mean
+        )
+
+    def curvature(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y n_y"]:
+        """Compute the curvature of `−log_prob` in the mean before conditioning; arguments are those of `log_prob`.
+
+        Returns:
+            Positive semidefinite matrices, shape `(..., n_y, n_y)`.
+        """
+        root = self.curvature_root(gaussian, y, sensor_var)
+        return root @ root.mT
+
+    def sensor_noise(self, normal: Float[Tensor, "... n_y"], sensor_var: Tensor | float) -> Float[Tensor, "... n_y"]:
+        """Turn standard normal numbers into sensor noise of variance w; normal by default, `√w` times the numbers.
+
+        Define it where the noise has another distribution, for instance by its quantiles at `Φ(normal)`.
+
+        Args:
+            normal: Standard normal numbers.
+            sensor_var: `w`, broadcast against them.
+        """
+        return torch.as_tensor(sensor_var, dtype=normal.dtype, device=normal.device).sqrt() * normal
+
+    def measured_cdf(
+        self,
+        y: Float[Tensor, "... n_y"],
+        mean: Float[Tensor, "... n_y"],
+        var: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float,
+    ) -> Float[Tensor, "... n_y"]:
+        """Compute the distribution function of each measured output, true value plus noise; normal by default.
+
+        Where the noise is not normal, define it, and set `normal_noise` to False.
+
+        Args:
+            y: Values.
+            mean, var: Moments of the true outputs.
+            sensor_var: `w`, broadcast against them.
+        """
+        return torch.special.ndtr((y - mean) / (var + sensor_var).sqrt().clamp_min(torch.finfo(var.dtype).tiny))
+
     @staticmethod
-    def output_var(gaussian: DiagonalGaussian | ConditionedGaussian) -> Float[Tensor, "... n_y"]:
+    def output_var(gaussian: Gaussian) -> Float[Tensor, "... n_y"]:
         """Return the variances of the true outputs, kept above the rounding of those before conditioning.
 
         Args:
             gaussian: Distribution of the true outputs.
         """
-        var = gaussian.var
-        if not isinstance(gaussian, ConditionedGaussian):
-            return var
-        least = torch.finfo(var.dtype).eps * gaussian.prior.var[..., : var.shape[-1]].to(var.dtype)
-        return torch.maximum(var, least)
+        return gaussian.var_above_rounding()
 
     def __call__(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
@@ -93,6 +156,7 @@ class Marginal(Likelihood):
     completely has a finite density. The terms of outputs that were not measured are dropped.
 
     Example:
+        >>> from equipoise import DiagonalGaussian
         >>> marginal(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, torch.nan]))
         tensor(-0.9189)
     """
@@ -101,20 +165,31 @@ class Marginal(Likelihood):
 
     def log_prob(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
         """Compute (L1); arguments are those of `Likelihood.log_prob`."""
-        mean, measured = gaussian.mean, ~y.isnan()
-        var = self.output_var(gaussian) + sensor_var
-        return torch.where(measured, normal_log_prob(torch.where(measured, y, mean), mean, var), 0.0).sum(-1)
+        return independent_log_prob(y, gaussian.mean, self.output_var(gaussian) + sensor_var)
+
+    def curvature_root(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y k"]:
+        """Compute `(1 − K B)ᵀ diag(v_C + w)^{−½}` (L5); arguments are those of `Likelihood.log_prob`."""
+        precision = torch.where(y.isnan(), 0.0, 1.0 / (self.output_var(gaussian) + sensor_var)).sqrt()
+        slope = gaussian.B.mT @ gaussian.gain_rows()[..., : precision.shape[-1]]
+        kept = torch.eye(precision.shape[-1], dtype=slope.dtype, device=slope.device) - slope
+        return kept * precision.unsqueeze(-2)
 
 
 class Joint(Likelihood):
     """The density of all measured outputs together; outputs that were not measured are marginalised (L2).
 
     Example:
+        >>> from equipoise import DiagonalGaussian
         >>> joint(DiagonalGaussian(torch.zeros(2), torch.ones(2)), torch.zeros(2), sensor_var=1.0)
         tensor(-2.5310)
     """
@@ -123,14 +198,21 @@ class Joint(Likelihood):
 
     def log_prob(
         self,
-        gaussian: DiagonalGaussian | ConditionedGaussian,
+        gaussian: Gaussian,
         y: Float[Tensor, "... n_y"],
         sensor_var: Tensor | float = 0.0,
     ) -> Float[Tensor, "..."]:
         """Compute (L2); arguments are those of `Likelihood.log_prob`."""
-        if isinstance(gaussian, DiagonalGaussian):
-            return marginal(gaussian, y, sensor_var)  # without balances, outputs are independent
         return gaussian.log_prob(y, sensor_var)
+
+    def curvature_root(
+        self,
+        gaussian: Gaussian,
+        y: Float[Tensor, "... n_y"],
+        sensor_var: Tensor | float = 0.0,
+    ) -> Float[Tensor, "... n_y k"]:
+        """Compute a root by m × m algebra (L5); arguments are those of `Likelihood.log_prob`."""
+        return gaussian.curvature_root(y, sensor_var)
 
 
 joint, marginal = Joint(), Marginal()

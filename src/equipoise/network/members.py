@@ -20,8 +20,9 @@ class Members(WeightDraws):
         prior_std: Standard deviation of the prior of each weight, which training adds to the loss.
 
     Example:
-        >>> Members(torch.arange(3.0)[:, None]).draw_block(seed=0, block=1)[:4, 0]  # numbers 32 to 35 of 0 1 2 0 1 2 …
-        tensor([2., 0., 1., 2.])
+        >>> draws = Members(torch.arange(3.0)[:, None]).draw_block(seed=0, block=1)  # numbers 32 … of 0 1 2 0 1 2 …
+        >>> draws[:4, 0].tolist()
+        [2.0, 0.0, 1.0, 2.0]
     """
 
     name = "members"

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.data import Rows
-from equipoise.gaussian import ConditionedGaussian, ConditioningLayer, DiagonalGaussian, LogNormalVariance
+from equipoise.gaussian import ConditioningLayer, DiagonalGaussian, Gaussian, LogNormalVariance
 from equipoise.network.imposition import Imposition
 from equipoise.network.likelihood import Likelihood, joint
 from equipoise.network.mlp import BayesianMLP, NetworkGaussian
@@ -64,6 +64,7 @@ class PosteriorDraws:
         tol_var_again: Second draws of the tolerances for the same weights, for `E_θ[Var_r μ_C]` (D2).
         offset: Offsets of the balances; None where they are not learned.
         sensor_var: Sensor variances `ω`; None without sensors.
+        log_weight: Logarithms of the draws' weights in the mixture, up to a constant; None for equal weights.
     """
 
     weights: Float[Tensor, "n_draws P"]
@@ -71,6 +72,7 @@ class PosteriorDraws:
     tol_var_again: Float[Tensor, "n_draws 1 m"] | None = None
     offset: Float[Tensor, "n_draws 1 m"] | None = None
     sensor_var: Float[Tensor, "n_draws 1 n_y"] | None = None
+    log_weight: Float[Tensor, "n_draws 1"] | None = None
 
 
 class ConstrainedBNN(nn.Module):
@@ -142,7 +144,7 @@ class ConstrainedBNN(nn.Module):
         tol_var: Tensor | None,
         offset: Tensor | None = None,
         B: Tensor | None = None,
-    ) -> DiagonalGaussian | ConditionedGaussian:
+    ) -> Gaussian:
         """Condition the network's Gaussian on the balances, if there are any, in float64 (C1–C4), or impose them.
 
         Args:
@@ -162,7 +164,7 @@ class ConstrainedBNN(nn.Module):
         conditioned = self.conditioning.condition(gaussian, target, tol_var, self.rounding, B)
         return conditioned if self.imposition is None else self.imposition.impose(conditioned)
 
-    def forward(self, rows: Rows, generator: torch.Generator | None = None) -> DiagonalGaussian | ConditionedGaussian:
+    def forward(self, rows: Rows, generator: torch.Generator | None = None) -> Gaussian:
         """Compute one conditioned Gaussian per row, each with its own draw of weights, tolerances and offsets.
 
         Args:
@@ -233,17 +235,15 @@ class ConstrainedBNN(nn.Module):
         normal = partial(_normal, generator, weights.device)
         sensor = None
         if self.sensor is not None:
-            sensor = self.sensor.at(self.sensor.loc + self.sensor.std * normal(n, 1, len(self.sensor.loc)))
+            sensor = self.sensor.from_normal(normal(n, 1, self.sensor.n_entries))
         if layer is None:
             return PosteriorDraws(weights, sensor_var=sensor)
-        q, m = layer.tolerance, len(layer.tolerance.loc)
-        tol_var, again = (q.at(q.loc + q.std * normal(n, 1, m)) for _ in range(2))
+        q, m = layer.tolerance, layer.tolerance.n_entries
+        tol_var, again = (q.from_normal(normal(n, 1, m)) for _ in range(2))
         offset = None if layer.offset is None else layer.offset.at(normal(n, 1, m))
         return PosteriorDraws(weights, tol_var, again, offset, sensor)
 
-    def at(
-        self, draws: PosteriorDraws, x: Tensor, target: Tensor | None, B: Tensor | None = None
-    ) -> DiagonalGaussian | ConditionedGaussian:
+    def at(self, draws: PosteriorDraws, x: Tensor, target: Tensor | None, B: Tensor | None = None) -> Gaussian:
         """Compute conditioned Gaussians of shape `(n_draws, n, n_y)`, one (θ, ρ) per draw for *all* rows.
 
         Args:
@@ -257,7 +257,7 @@ class ConstrainedBNN(nn.Module):
 
     def measured_at(
         self, draws: PosteriorDraws, x: Tensor, target: Tensor | None, B: Tensor | None = None
-    ) -> tuple[DiagonalGaussian | ConditionedGaussian, Float[Tensor, "n_draws n n_y"] | float]:
+    ) -> tuple[Gaussian, Float[Tensor, "n_draws n n_y"] | float]:
         """Compute the Gaussians of the true outputs, and the variances of the sensors that measure them.
 
         Arguments are those of `at`.
@@ -281,9 +281,7 @@ class ConstrainedBNN(nn.Module):
             return omega.expand_as(prior.mean)
         return torch.where(self.sensor.learned, omega * prior.sensor_factor.to(omega.dtype), omega)
 
-    def _conditioned(
-        self, prior: NetworkGaussian, rows: Rows, generator: torch.Generator | None
-    ) -> DiagonalGaussian | ConditionedGaussian:
+    def _conditioned(self, prior: NetworkGaussian, rows: Rows, generator: torch.Generator | None) -> Gaussian:
         layer, n = self.conditioning, len(rows)
         tol_var = None if layer is None else layer.tolerance.draw_rows(n, generator)
         offset = None if layer is None or layer.offset is None else layer.offset.draw_rows(n, generator)

@@ -9,7 +9,7 @@ Measured values add `E[w]`. `Var[Δ]` is not the tolerance's own share: with r f
 
     E_θ[Var_r μ_C] = E[½ (μ_C(θ, ρ₁) − μ_C(θ, ρ₂))²]                                (D2)
 
-The terms of single draws, `LEDGER_FIELDS`, are computed in `per_draw_moments.py`; here they are averaged.
+The terms of single draws are computed in `per_draw_moments.py`; here they are averaged.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.prediction.running_moments import BlockBuffer, RunningMoments
+from equipoise.prediction.components import Components
+from equipoise.prediction.per_draw_moments import LEDGER_PAIRS, ledger_fields_of
+from equipoise.prediction.running_moments import RunningMean, RunningMoments, RunningWeights, weighted_mean
 
 Array = NDArray[np.float64]
 
@@ -79,38 +81,26 @@ class Ledger:
 
 
 class LedgerAccumulator:
-    """Accumulates the terms of D1, D2 and D4 at some rows over blocks of draws.
+    """Accumulates the terms of D1, D2 and D4 at some rows over blocks of draws."""
 
-    Args:
-        touched: Which balance has which output, if no two share one: the whole reduction of an output is then due to
-            its balance. None if the reduction lost without each balance is added with the blocks.
-    """
+    def __init__(self):
+        self._moments = RunningMoments(LEDGER_PAIRS)
+        self._weights, self._sensor, self._lost = RunningWeights(), RunningMean(), RunningMean()
 
-    def __init__(self, touched: Bool[Tensor, "m n_y"] | None = None):
-        self._moments = RunningMoments()
-        self._touched = touched
-        self._sensor: Tensor | float = 0.0
-        self._lost: Tensor | float = 0.0
-
-    def add(self, block: BlockBuffer, sensor_var: Tensor | float, lost: Float[Tensor, "m n n_y"] | float = 0.0) -> None:
-        """Add a block of draws.
-
-        Args:
-            block: `LEDGER_FIELDS` of the draws.
-            sensor_var: `w` of each draw, or `(n, n_y)` or `(n_y,)` for all draws.
-            lost: The reduction lost without each balance, summed over draws.
-        """
-        self._moments.add(block)
-        if isinstance(sensor_var, Tensor):
-            self._sensor = self._sensor + (sensor_var.sum(0) if sensor_var.ndim == 3 else len(block) * sensor_var)
-        self._lost = self._lost + lost
+    def add(self, part: Components) -> None:
+        """Add the components of a block of draws, conditioned with two draws of the tolerances."""
+        gaussian, w = part.gaussian, part.sensor_var
+        self._moments.add(ledger_fields_of(gaussian, part.second), part.log_weight)
+        weight, share = self._weights.add_block(part.log_weight, len(part))
+        if isinstance(w, Tensor):
+            self._sensor.add(weighted_mean(w.expand_as(gaussian.mean), weight), share)
+        self._lost.add(gaussian.mean_reduction_lost(weight), share)  # D4
 
     def terms(self) -> dict[str, Float[Tensor, "..."]]:
         """Return arrays `(n, n_y)` by the names of `Ledger`'s fields; `(m, n, n_y)` for `lost_without`."""
-        m, touched = self._moments, self._touched
+        m = self._moments
         result = {name: m.mean(name) for name in ("aleatoric", "reduction", "tolerance_share")}
         result |= {"epistemic": m.cov("mu", "mu"), "shift": m.cov("shift", "shift")}
         result |= {"interaction": 2.0 * m.cov("shift", "mu")}
-        result |= {"sensor": torch.zeros_like(result["shift"]) + self._sensor / m.count}
-        lost = torch.as_tensor(self._lost) / m.count if touched is None else touched.unsqueeze(1) * result["reduction"]
-        return result | {"lost_without": lost}  # D4
+        result |= {"sensor": self._sensor.value_or(torch.zeros_like(result["shift"]))}
+        return result | {"lost_without": self._lost.value.movedim(-2, 0)}  # D4

@@ -22,8 +22,9 @@ from equipoise.balances import Equality
 from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK, derived_seed
-from equipoise.prediction.mixture import Components
+from equipoise.prediction.components import Components
 from equipoise.prediction.predictive import Predictive
+from equipoise.prediction.running_moments import RunningMean, RunningWeights, weighted_mean
 
 Array = NDArray[np.float64]
 LOG10_EDGES = np.linspace(-18, 8, 1301)  # bins of 0.02 decades for the sizes of residuals
@@ -43,7 +44,7 @@ def squared_error(p: Predictive, Y: Any) -> Array:
     Returns:
         Errors in squared user units, shape `(n_y,)`; NaN for an output that was never measured.
     """
-    return _mean_over_rows((np.asarray(p.mean, dtype=float) - p._user_outputs(Y)) ** 2)
+    return _mean_over_rows((np.asarray(p.mean, dtype=float) - p.output_values(Y)) ** 2)
 
 
 def interval_width(p: Predictive, level: float = 0.95) -> Array:
@@ -64,7 +65,7 @@ def pit(p: Predictive, Y: Any) -> Array:
 
     ::
 
-        F(y) = 1/n Σ_d Φ((y − μ_d) / σ_d)
+        F(y) = Σ_d π_d Φ((y − μ_d) / σ_d)
 
     It is uniform over rows if the predictive distribution is right.
 
@@ -74,14 +75,14 @@ def pit(p: Predictive, Y: Any) -> Array:
     Returns:
         Values between 0 and 1, shape `(n, n_y)`; NaN where nothing was measured.
     """
-    y = torch.as_tensor(p.standardizer.outputs(p._user_outputs(Y)))
+    y = torch.as_tensor(p.standardizer.outputs(p.output_values(Y)))
     result = np.empty(y.shape)
     for rows in p.chunks():
-        total, here = torch.zeros(()), y[rows]
+        weights, total = RunningWeights(), RunningMean()
         for part in p.components(rows):
-            mean = part.gaussian.mean
-            total = total + torch.special.ndtr((here.to(mean) - mean) / _std(part)).sum(0)
-        result[rows] = total.cpu().numpy() / p.n_draws
+            (weight, share), mean = weights.add_block(part.log_weight, len(part)), part.gaussian.mean
+            total.add(weighted_mean(_cdf(p, part, y[rows].to(mean)), weight), share)
+        result[rows] = total.value.cpu().numpy()
     return result
 
 
@@ -140,15 +141,16 @@ def crps(p: Predictive, Y: Any, n_components: int = 64) -> Array:
     Returns:
         Scores in user units, shape `(n, n_y)`; NaN where nothing was measured.
     """
-    Y = p._user_outputs(Y)
+    Y = p.output_values(Y)
     y, result = p.standardizer.outputs(Y), np.empty(Y.shape)
     few = dataclasses.replace(p, n_draws=min(n_components, p.n_draws))
     for rows in few.chunks():
-        parts = [(part.gaussian.mean, _std(part)) for part in few.components(rows)]
-        mean, std = (torch.cat(part).movedim(0, -1).cpu().numpy() for part in zip(*parts, strict=True))
+        parts = [(part.gaussian.mean, _std(part), part.log_weights.unsqueeze(-1)) for part in few.components(rows)]
+        mean, std, log_weight = (torch.cat(part).movedim(0, -1).cpu() for part in zip(*parts, strict=True))
+        mean, std, weight = mean.numpy(), std.numpy(), torch.softmax(log_weight, -1).expand_as(mean).numpy()
         for start in range(0, len(mean), CRPS_ROWS):
             part = slice(start, start + CRPS_ROWS)
-            scores = scoringrules.crps_mixnorm(y[rows][part], mean[part], std[part], backend="numpy")
+            scores = scoringrules.crps_mixnorm(y[rows][part], mean[part], std[part], weight[part], backend="numpy")
             result[rows][part] = scores
     return result * p.standardizer.y_std
 
@@ -192,7 +194,7 @@ def energy_score(p: Predictive, Y: Any, scale: Any, n: int = 200) -> Float[np.nd
     s = np.asarray(scale, dtype=float)
     if s.shape != (len(p.outputs),) or not np.all((s > 0) & np.isfinite(s)):
         raise InputError(f"scale must hold one positive number per output, {len(p.outputs)} of them, but got {scale}.")
-    y, draws = p._user_outputs(Y) / s, p.sample(n) / s
+    y, draws = p.output_values(Y) / s, p.sample(n) / s
     error = np.linalg.norm(draws - y, axis=-1).mean(0)
     return error - 0.5 * np.array([pdist(draws[:, i]).mean() for i in range(len(y))])
 
@@ -208,7 +210,7 @@ def joint_nll(p: Predictive, Y: Any) -> float:
     Returns:
         The mean over rows in nats, with densities in user units.
     """
-    seen = ~np.isnan(p._user_outputs(Y)).all(1)
+    seen = ~np.isnan(p.output_values(Y)).all(1)
     return -float(p.log_prob(Y)[seen].mean()) if seen.any() else math.nan
 
 
@@ -276,12 +278,14 @@ def violations(
     generator = torch.Generator(p.device).manual_seed(derived_seed(p.seed, n, 2))
     of_means, of_outputs = (_Tally(constraint.names, n, len(p.X)) for _ in range(2))
     for first in range(0, n, DRAW_BLOCK):
-        draws = p.model.draw(p.seed, first // DRAW_BLOCK)
         for rows in p.chunks():
-            gaussian = p.model.at(draws, *p.standardized_inputs(rows))
-            source = gaussian if p.model.likelihood.is_joint else DiagonalGaussian(gaussian.mean, gaussian.var)
-            for tally, y in ((of_means, gaussian.mean), (of_outputs, source.sample(1, generator)[0])):
-                in_user_units = p.standardizer.outputs_to_user(y[: n - first].cpu().numpy())
+            means, outputs = torch.empty(2, DRAW_BLOCK, rows.stop - rows.start, len(p.outputs), dtype=torch.float64)
+            for places, part in p.equal_draws(rows, range(first, first + DRAW_BLOCK)):
+                gaussian = part.gaussian
+                source = gaussian if p.model.likelihood.is_joint else DiagonalGaussian(gaussian.mean, gaussian.var)
+                means[places], outputs[places] = gaussian.mean.cpu(), source.sample(1, generator)[0].cpu()
+            for tally, y in ((of_means, means), (of_outputs, outputs)):
+                in_user_units = p.standardizer.outputs_to_user(y[: n - first].numpy())
                 tally.add(first, _sizes(constraint.residual(p.X[rows], in_user_units), scale))
         if progress is not None:
             progress(min(1.0, (first + DRAW_BLOCK) / n))
@@ -343,9 +347,17 @@ def _histogram_median(counts: Int[np.ndarray, " n_bins_and_2"]) -> float:
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
+def _cdf(p: Predictive, part: Components, y: Tensor) -> Tensor:
+    """Return the distribution functions of components at values `(n, n_y)`."""
+    mean = part.gaussian.mean
+    if p.sensor_var is None or p.model.likelihood.normal_noise:
+        return torch.special.ndtr((y - mean) / _std(part))
+    return p.model.likelihood.measured_cdf(y.expand_as(mean), mean, part.gaussian.var, part.sensor_var)
+
+
 def _std(part: Components) -> Tensor:
     """Return standard deviations of components, at least `LEAST_STD` where balances leave no variance."""
-    return (part.gaussian.var + part.sensor_var).sqrt().clamp_min(LEAST_STD)
+    return part.std.clamp_min(LEAST_STD)
 
 
 def _mean_over_rows(values: Float[np.ndarray, "n n_y"]) -> Float[np.ndarray, " n_y"]:

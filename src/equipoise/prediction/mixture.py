@@ -2,7 +2,7 @@
 
 ::
 
-    p(y | x) = 1/n Σ_d N(y; μ_C(θ_d, ρ_d), Σ_C(θ_d, ρ_d))                           (P1)
+    p(y | x) = Σ_d π_d N(y; μ_C(θ_d, ρ_d), Σ_C(θ_d, ρ_d)),    π_d = 1/n unless draws have weights       (P1)
 
 Draw number d is the same (θ, ρ) for all rows: it depends on (seed, d) alone.
 """
@@ -17,43 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.data import Standardizer
-from equipoise.gaussian import ConditionedGaussian
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, NetworkGaussian, PosteriorDraws
-from equipoise.prediction.ledger import LedgerAccumulator
-from equipoise.prediction.per_draw_moments import (
-    AnyGaussian,
-    DisjointTerms,
-    ledger_fields_of,
-    moment_fields_of,
-    reduction_lost_of,
-)
-from equipoise.prediction.running_moments import BlockBuffer, RunningMoments
-from equipoise.prediction.weight_draws import ArrangedDraws, Heads, NetworkEvaluator, draws_between
+from equipoise.prediction import sampling
+from equipoise.prediction.components import Components
+from equipoise.prediction.weight_draws import Heads, NetworkEvaluator, draws_between
 
 Array = NDArray[np.float64]
 DRAWS_BYTES = 2**28  # of posterior draws kept in memory; further ones are drawn again whenever they are needed
 S_BYTES = 2**23  # of the matrices `S` of all rows and draws that are conditioned at once
-DRAWS_AT_ONCE = 8  # in closed form: with the rows of a chunk, what they need stays in cache
-
-
-@dataclass(frozen=True)
-class Components:
-    """Components of the mixture for some posterior draws at some rows, in standardized units.
-
-    Args:
-        rows: The rows.
-        gaussian: Gaussians of the true outputs, conditioned on the balances if there are any, shape
-            `(n_draws, n, n_y)`; all draws have the same weight.
-        sensor_var: Sensor variances to be added for measured values, broadcast against the Gaussians; 0 for true
-            values.
-        second: The Gaussians conditioned with a second draw of the tolerances; None if not requested, or
-            without balances.
-    """
-
-    rows: slice
-    gaussian: AnyGaussian
-    sensor_var: Tensor | float
-    second: AnyGaussian | None = None
+Places = slice | tuple[Tensor, Tensor]
+"""Positions of draws, or pairs of positions of draws and rows, in an array with draws on axis 0, then rows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,7 +51,7 @@ class Mixture:
     seed: int = 0
     sensor_var: str | Array | None = None
 
-    def components(self, rows: slice, again: bool = False) -> Iterator[Components]:
+    def components(self, rows: slice, again: bool = False, draws: range | None = None) -> Iterator[Components]:
         """Iterate over the components of the mixture (P1) at some rows, one block of posterior draws after the other.
 
         Scores, reports and reconciliation are built on this; so can be whatever else needs the whole distribution.
@@ -88,18 +61,52 @@ class Mixture:
             rows: The rows.
             again: Whether to condition the network's Gaussians of each block a second time, with a second draw of the
                 tolerances for the same weights, as the ledger needs (D2).
+            draws: Consecutive numbers of posterior draws, beginning with a multiple of 32; those below `n_draws` by
+                default.
         """
-        (x, target, B), network = (
-            self.standardized_inputs(rows),
-            NetworkEvaluator(self.model.network, self._model_sensors),
-        )
-        for arranged, heads in self._evaluated(x, network, self._draws_at_once(len(x))):
-            draws, prior = arranged.draws, NetworkGaussian(*(head.clone() for head in heads))
-            gaussian = self.model.condition(prior, target, draws.tol_var, draws.offset, B)
-            second = None
-            if again and isinstance(gaussian, ConditionedGaussian):
-                second = self.model.condition(gaussian.prior, target, draws.tol_var_again, draws.offset, B)
-            yield Components(rows, gaussian, self._noise_var(self._learned_noise(draws, heads), rows), second)
+        x, target, B = self.standardized_inputs(rows)
+        network = NetworkEvaluator(self.model.network, self._model_sensors)
+        work = torch.float32 if self.device.type == "mps" else torch.float64  # Apple's GPU has no float64
+        for part in self._blocks(range(self.n_draws) if draws is None else draws, self._draws_at_once(len(x))):
+            heads = network.heads(part, x)
+            prior = NetworkGaussian(*(head.to(work, copy=True) for head in heads))
+            gaussian, second = self.model.condition(prior, target, part.tol_var, part.offset, B), None
+            if again and part.tol_var_again is not None:
+                second = gaussian.with_tolerances(part.tol_var_again)
+            w = self._noise_var(self._learned_noise(part, heads), rows)
+            log_weight = None if part.log_weight is None else part.log_weight.expand(-1, len(x))
+            yield Components(rows, gaussian, w, second, log_weight)
+
+    def equal_draws(self, rows: slice, draws: range) -> Iterator[tuple[Places, Components]]:
+        """Iterate over draws of components, which all count the same, and the places of these draws.
+
+        Where all weights are equal, draw number d is the component of posterior draw number d. Otherwise it is one of
+        the first `n_draws` components of each row, selected with the probability of its weight.
+
+        Args:
+            rows: The rows.
+            draws: Consecutive numbers of draws, beginning with a multiple of 32, not limited by `n_draws`.
+        Returns:
+            Positions among these draws, or pairs of positions of draws and rows, which index an array
+            `(len(draws), n, ...)`; and the components there.
+        """
+        first = 0
+        for part in self.components(rows, draws=draws):
+            if part.log_weight is not None:
+                yield from self._selected_by_weight(rows, draws)
+                return
+            yield slice(first, first + len(part)), part
+            first += len(part)
+
+    def _selected_by_weight(self, rows: slice, draws: range) -> Iterator[tuple[Places, Components]]:
+        log_weight = torch.cat([part.log_weights for part in self.components(rows)])
+        uniform = sampling.shared_uniform(self.seed, draws).unsqueeze(-1).expand(-1, log_weight.shape[1])
+        selected, first = sampling.selected_draws(log_weight, uniform.to(log_weight)), 0
+        for part in self.components(rows):
+            here = (selected >= first) & (selected < first + len(part))
+            draw, row = torch.nonzero(here, as_tuple=True)
+            yield (draw, row), part.take(selected[draw, row] - first, row)
+            first += len(part)
 
     def _draws_at_once(self, n_rows: int) -> int:
         """Return the number of draws of a block that are conditioned at once: few if many balances are coupled."""
@@ -107,66 +114,12 @@ class Mixture:
         numbers = 0 if layer is None else sum(where.rows.numel() * where.rows.shape[-1] for where in layer.layout)
         return max(1, min(DRAW_BLOCK, S_BYTES // max(8 * n_rows * numbers, 1)))
 
-    def _pieces(self, n: int, n_rows: int) -> Iterator[tuple[int, slice, PosteriorDraws]]:
-        """Yield the first n draws piece by piece: number of their block's first draw, places in the block, draws."""
-        at_once = self._draws_at_once(n_rows)
-        for start in range(0, n, DRAW_BLOCK):
-            block, size = self._draws(start // DRAW_BLOCK), min(DRAW_BLOCK, n - start)
+    def _blocks(self, draws: range, at_once: int) -> Iterator[PosteriorDraws]:
+        """Yield posterior draws, at most `at_once` at a time."""
+        for start in range(draws.start, draws.stop, DRAW_BLOCK):
+            block, size = self._draws(start // DRAW_BLOCK), min(DRAW_BLOCK, draws.stop - start)
             for first in range(0, size, at_once):
-                places = slice(first, min(first + at_once, size))
-                yield start, places, draws_between(block, places.start, places.stop)
-
-    def _closed_form(self) -> DisjointTerms | None:
-        """Return the closed form, with new buffers, for one pass over all rows and draws; None if there is none."""
-        return DisjointTerms.of(self.model, self._model_sensors)
-
-    def _moment_blocks(self, rows: slice, closed: DisjointTerms | None) -> Iterator[BlockBuffer]:
-        """Yield `MOMENT_FIELDS` of one block of draws after the other, sensor noise included for measured values."""
-        if closed is None:
-            for part in self.components(rows):
-                yield _with_noise(moment_fields_of(part.gaussian), part.sensor_var)
-        else:
-            for heads, draws, target, w in self._closed_form_arguments(rows, closed.network):
-                yield _with_noise(closed.moment_fields(heads, draws, target), w)
-
-    def _ledger_terms(
-        self, rows: slice, closed: DisjointTerms | None, moments: RunningMoments | None = None
-    ) -> LedgerAccumulator:
-        """Accumulate the terms of the ledger at some rows over all draws.
-
-        Args:
-            rows: The rows.
-            closed: The closed form, or None for the general one.
-            moments: To be filled in the same pass, with the very blocks that `_moment_blocks` yields.
-        """
-        ledger = LedgerAccumulator(None if closed is None else closed.B != 0)
-        if closed is None:
-            for part in self.components(rows, again=True):
-                gaussian, w = part.gaussian, part.sensor_var
-                if moments is not None:
-                    moments.add(_with_noise(moment_fields_of(gaussian), w))
-                ledger.add(ledger_fields_of(gaussian, part.second), w, reduction_lost_of(gaussian))
-        else:
-            for heads, draws, target, w in self._closed_form_arguments(rows, closed.network):
-                if moments is not None:
-                    moments.add(_with_noise(closed.moment_fields(heads, draws, target), w))
-                ledger.add(closed.ledger_fields(heads, draws, target), w)
-        return ledger
-
-    def _closed_form_arguments(
-        self, rows: slice, network: NetworkEvaluator
-    ) -> Iterator[tuple[Heads, ArrangedDraws, Tensor | None, Tensor | float]]:
-        """Yield heads, draws, targets (balances first) and sensor variances of one block of draws after the other."""
-        x, target, _ = self.standardized_inputs(rows)
-        balances_first = None if target is None else target.mT.unsqueeze(1)
-        for draws, heads in self._evaluated(x, network, DRAWS_AT_ONCE):
-            yield heads, draws, balances_first, self._noise_var(self._learned_noise(draws.draws, heads), rows)
-
-    def _evaluated(self, x: Tensor, network: NetworkEvaluator, at_once: int) -> Iterator[tuple[ArrangedDraws, Heads]]:
-        """Yield all draws, `at_once` at a time, and the network's heads at them."""
-        for start in range(0, self.n_draws, DRAW_BLOCK):
-            for draws in self._arranged(start // DRAW_BLOCK, min(DRAW_BLOCK, self.n_draws - start), at_once):
-                yield draws, network.heads(draws, x)
+                yield draws_between(block, first, min(first + at_once, size))
 
     def _learned_noise(self, draws: PosteriorDraws, heads: Heads) -> Tensor | float:
         """Return the model's own sensor variances; 0 if they are not wanted or there are none."""
@@ -191,24 +144,8 @@ class Mixture:
             self._kept_draws[block] = draws
         return draws
 
-    def _arranged(self, block: int, n: int, at_once: int) -> list[ArrangedDraws]:
-        """Return the first n draws of a block, `at_once` at a time."""
-        key = block, n, at_once
-        if key in self._kept_arranged:
-            return self._kept_arranged[key]
-        draws, starts = self._draws(block), range(0, n, at_once)
-        parts = [draws_between(draws, start, min(start + at_once, n)) for start in starts]
-        arranged = [ArrangedDraws.of(part) for part in parts]
-        if block in self._kept_draws:
-            self._kept_arranged[key] = arranged
-        return arranged
-
     @cached_property
     def _kept_draws(self) -> dict[int, PosteriorDraws]:
-        return {}
-
-    @cached_property
-    def _kept_arranged(self) -> dict[tuple[int, int, int], list[ArrangedDraws]]:
         return {}
 
     def standardized_inputs(self, rows: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -244,10 +181,3 @@ class Mixture:
     def device(self) -> torch.device:
         """Device on which the model computes."""
         return self.model.network.like.device
-
-
-def _with_noise(block: BlockBuffer, sensor_var: Tensor | float) -> BlockBuffer:
-    """Add sensor variances to the variances in a buffer."""
-    if isinstance(sensor_var, Tensor):
-        block["var"].add_(sensor_var)
-    return block

@@ -4,7 +4,6 @@ Everything is computed for one chunk of rows and one block of draws at a time: m
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,15 +16,16 @@ from numpy.typing import NDArray
 from equipoise.balances import Equality
 from equipoise.data import frames, parse_sensor_std
 from equipoise.errors import InputError
-from equipoise.gaussian import ConditionedGaussian
+from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK
 from equipoise.prediction import sampling
+from equipoise.prediction.components import log_mean_density
 from equipoise.prediction.density_units import log_density_units
-from equipoise.prediction.ledger import Ledger
+from equipoise.prediction.ledger import Ledger, LedgerAccumulator
 from equipoise.prediction.mixture import Mixture
-from equipoise.prediction.per_draw_moments import AnyGaussian as AnyGaussian
+from equipoise.prediction.per_draw_moments import MOMENT_PAIRS, moment_fields_of
 from equipoise.prediction.quantile import mixture_quantile
-from equipoise.prediction.running_moments import MomentTable, RunningMoments
+from equipoise.prediction.running_moments import MixtureMoments, MomentTable, RunningMoments
 from equipoise.prediction.sampling import ROW_BLOCK
 
 Array = NDArray[np.float64]
@@ -36,6 +36,12 @@ COMPONENTS_BYTES = 2**26  # of the means and standard deviations of all draws fr
 
 def _identity(values: Array) -> Any:
     return values
+
+
+def _draw_blocks(n: int) -> Iterator[range]:
+    """Yield the numbers of the first n draws, block by block."""
+    for start in range(0, n, DRAW_BLOCK):
+        yield range(start, min(start + DRAW_BLOCK, n))
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,13 +133,15 @@ class Predictive(Mixture):
             )
         constraint = None if self.model.conditioning is None else self.standardizer.constraint
         balances = () if constraint is None else constraint.names
-        closed, bytes_per_row = self._closed_form(), 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8)
-        parts = []
+        bytes_per_row, parts = 8 * DRAW_BLOCK * len(self.outputs) * (len(balances) + 8), []
         for rows in self.chunks(bytes_per_row):
-            moments = RunningMoments() if self._moments.lack(rows) else None
-            parts.append(self._ledger_terms(rows, closed, moments).terms())
-            if moments is not None:
-                self._moments.put(rows, moments)
+            terms, moments = LedgerAccumulator(), RunningMoments(MOMENT_PAIRS)
+            for part in self.components(rows, again=True):
+                terms.add(part)
+                if self._moments.lack(rows):
+                    moments.add(moment_fields_of(part.gaussian, part.sensor_var), part.log_weight)
+            parts.append(terms.terms())
+            self._moments.put(rows, moments)
         terms = {name: torch.cat([part[name] for part in parts], -2).cpu().numpy() for name in parts[0]}
         scale2 = self.standardizer.y_std**2
         terms = {name: values * scale2 for name, values in terms.items()}
@@ -168,20 +176,45 @@ class Predictive(Mixture):
         p = np.atleast_1d(np.asarray(probabilities, dtype=float))
         if p.ndim != 1 or not np.all((p > 0) & (p < 1)):
             raise InputError(f"probabilities must lie strictly between 0 and 1, but got {probabilities!r}.")
-        result, closed = np.empty((len(p), len(self.X), len(self.outputs))), self._closed_form()
+        result = np.empty((len(p), len(self.X), len(self.outputs)))
         for rows in self.chunks(bytes_per_row=16 * self.n_draws * len(self.outputs), most=COMPONENTS_BYTES):
-            total, means, stds = RunningMoments(), [], []
-            for block in self._moment_blocks(rows, closed):
-                means.append(block["mean"].clone())
-                stds.append(block["var"].sqrt())
-                total.add(block)
+            if self.sensor_var is not None and not self.model.likelihood.normal_noise:
+                result[:, rows] = self._quantiles_by_cdf(rows, p)
+                continue
+            total, means, stds, log_weights = RunningMoments(MOMENT_PAIRS), [], [], []
+            for block in self.components(rows):
+                means.append(block.gaussian.mean)
+                stds.append(block.std)
+                log_weights += [] if block.log_weight is None else [block.log_weight]
+                total.add(moment_fields_of(block.gaussian, block.sensor_var), block.log_weight)
             self._moments.put(rows, total)
             mean, std = torch.cat(means), torch.cat(stds)
+            weight = torch.softmax(torch.cat(log_weights), 0).unsqueeze(-1).expand_as(mean) if log_weights else None
             for part in self.chunks(bytes_per_row=24 * self.n_draws * len(self.outputs), within=rows):
                 here = slice(part.start - rows.start, part.stop - rows.start)
-                quantiles = [mixture_quantile(mean[:, here], std[:, here], float(q)) for q in p]
+                of_part = mean[:, here], std[:, here]
+                weight_here = None if weight is None else weight[:, here]
+                quantiles = [mixture_quantile(*of_part, float(q), weight_here) for q in p]
                 result[:, part] = torch.stack(quantiles).cpu().numpy()
         return self.standardizer.outputs_to_user(result)
+
+    def _quantiles_by_cdf(self, rows: slice, probabilities: Array) -> Array:
+        """Invert the distribution function of measured values whose noise is not normal by bisection."""
+        parts, likelihood = list(self.components(rows)), self.model.likelihood
+        weight = torch.softmax(torch.cat([part.log_weights for part in parts]), 0).unsqueeze(-1)
+        mean, var = (torch.cat(part) for part in zip(*((p.gaussian.mean, p.gaussian.var) for p in parts), strict=True))
+        w = torch.cat([torch.as_tensor(p.sensor_var).to(mean).expand_as(p.gaussian.mean) for p in parts])
+        reach = (var + w).sqrt().amax(0) / float(np.sqrt(min(probabilities.min(), 1 - probabilities.max())))
+        low, high = mean.amin(0) - 2 * reach, mean.amax(0) + 2 * reach  # by Chebyshev's inequality
+        quantiles = []
+        for probability in probabilities:
+            a, b = low, high
+            for _ in range(60):
+                middle = 0.5 * (a + b)
+                below = (weight * likelihood.measured_cdf(middle.expand_as(mean), mean, var, w)).sum(0) < probability
+                a, b = torch.where(below, middle, a), torch.where(below, b, middle)
+            quantiles.append(0.5 * (a + b))
+        return torch.stack(quantiles).cpu().numpy()
 
     def sample(self, n: int, joint: bool | None = None) -> Array:
         """Draw whole output vectors; draw d uses posterior draw number d.
@@ -196,18 +229,20 @@ class Predictive(Mixture):
             Draws in the user's units, shape `(n, rows, n_y)`.
         """
         joint = self._is_joint if joint is None else joint
-        result = np.empty((n, len(self.X), len(self.outputs)))
+        result = torch.empty(n, len(self.X), len(self.outputs), dtype=torch.float64)
         for rows in self.chunks():
-            places = slice(self.first_row + rows.start, self.first_row + rows.stop)
-            inputs, noise = self.standardized_inputs(rows), torch.empty(0)
-            for start, piece, draws in self._pieces(n, len(inputs[0])):
-                gaussian, learned = self.model.measured_at(draws, *inputs)
-                if piece.start == 0:
-                    width = sampling.noise_width(gaussian)
-                    noise = sampling.row_noise(self.seed, start // DRAW_BLOCK, places, width).to(self.device)
-                y = sampling.sample(gaussian, self._noise_var(learned, rows), noise[piece], joint)
-                result[start + piece.start : start + piece.stop, rows] = y.cpu().numpy()
-        return self.standardizer.outputs_to_user(result)
+            positions = slice(self.first_row + rows.start, self.first_row + rows.stop)
+            for draws in _draw_blocks(n):
+                here, noise = result[draws.start : draws.stop, rows], None
+                for places, part in self.equal_draws(rows, draws):
+                    if noise is None:
+                        width = sampling.noise_width(part.gaussian)
+                        noise = sampling.row_noise(self.seed, draws.start // DRAW_BLOCK, positions, width)
+                    y = sampling.sample(
+                        part.gaussian, part.sensor_var, noise[places].to(self.device), joint, self.model.likelihood
+                    )
+                    here[places] = y.cpu().double()
+        return self.standardizer.outputs_to_user(result.numpy())
 
     def covariance(self, joint: bool | None = None) -> Array:
         """Compute the covariance of the outputs of each row, `E[Σ_C] + Cov[μ_C] (+ E[w])` (P2).
@@ -220,18 +255,11 @@ class Predictive(Mixture):
         joint = self._is_joint if joint is None else joint
         result = np.empty((len(self.X), len(self.outputs), len(self.outputs)))
         for rows in self.chunks(bytes_per_row=24 * DRAW_BLOCK * len(self.outputs) ** 2):
-            means, total, count = [], 0.0, 0
+            total = MixtureMoments(dense=True)
             for part in self.components(rows):
-                gaussian, w = part.gaussian, part.sensor_var
-                inner = torch.diag_embed(gaussian.var)
-                if joint and isinstance(gaussian, ConditionedGaussian):
-                    inner = gaussian.covariance()
-                total = total + (inner + torch.diag_embed(torch.as_tensor(w).expand_as(gaussian.var))).sum(0)
-                means.append(gaussian.mean)
-                count += len(gaussian.mean)
-            centred = (stacked := torch.cat(means)) - stacked.mean(0)
-            spread = torch.einsum("snj,snk->njk", centred, centred)
-            result[rows] = ((total + spread) / count).cpu().numpy()
+                gaussian = part.gaussian if joint else DiagonalGaussian(part.gaussian.mean, part.gaussian.var)
+                total.add(part.log_weights, gaussian, part.sensor_var)
+            result[rows] = total.second.cpu().numpy()  # P2
         return result * np.outer(self.standardizer.y_std, self.standardizer.y_std)
 
     def log_prob(self, Y: Any) -> Array:
@@ -247,13 +275,16 @@ class Predictive(Mixture):
         Raises:
             InputError: If Y has another shape.
         """
-        Y = self._user_outputs(Y)
+        Y = self.output_values(Y)
         y, result = torch.as_tensor(self.standardizer.outputs(Y)), np.empty(len(self.X))
         for rows in self.chunks():
             here = y[rows].to(self.device)
-            parts = self.components(rows)
-            densities = torch.cat([self.model.likelihood(part.gaussian, here, part.sensor_var) for part in parts])
-            result[rows] = (torch.logsumexp(densities, 0) - math.log(len(densities))).cpu().numpy()
+            densities, log_weights = [], []
+            for part in self.components(rows):
+                densities.append(part.log_prob(self.model.likelihood, here))
+                log_weights += [] if part.log_weight is None else [part.log_weight]
+            weight = torch.cat(log_weights) if log_weights else None
+            result[rows] = log_mean_density(torch.cat(densities), weight).cpu().numpy()
         sensor = self.model.sensor
         typical = self._noise_var(0.0 if sensor is None else sensor.median().detach(), slice(0, len(self.X)))
         return result + log_density_units(self.model, self.standardizer, Y, typical, self.X)
@@ -273,10 +304,12 @@ class Predictive(Mixture):
         constraint = self.constraint if constraint is None else constraint
         result = np.empty((n, len(self.X), constraint.n_balances))
         for rows in self.chunks():
-            inputs = self.standardized_inputs(rows)
-            for start, piece, draws in self._pieces(n, len(inputs[0])):
-                y = self.standardizer.outputs_to_user(self.model.at(draws, *inputs).mean.cpu().numpy())
-                result[start + piece.start : start + piece.stop, rows] = constraint.residual(self.X[rows], y)
+            for draws in _draw_blocks(n):
+                means = torch.empty(len(draws), rows.stop - rows.start, len(self.outputs), dtype=torch.float64)
+                for places, part in self.equal_draws(rows, draws):
+                    means[places] = part.gaussian.mean.cpu().double()
+                y = self.standardizer.outputs_to_user(means.numpy())
+                result[draws.start : draws.stop, rows] = constraint.residual(self.X[rows], y)
         return result
 
     def residual_of_samples(self, n: int, joint: bool | None = None, constraint: Equality | None = None) -> Array:
@@ -305,11 +338,10 @@ class Predictive(Mixture):
     def _all_moments(self) -> MomentTable:
         """Mean and variance of all rows; what is missing is computed in a pass over all draws."""
         if lacking := [rows for rows in self.chunks() if self._moments.lack(rows)]:
-            closed = self._closed_form()
             for rows in lacking:
-                total = RunningMoments()
-                for block in self._moment_blocks(rows, closed):
-                    total.add(block)
+                total = RunningMoments(MOMENT_PAIRS)
+                for part in self.components(rows):
+                    total.add(moment_fields_of(part.gaussian, part.sensor_var), part.log_weight)
                 self._moments.put(rows, total)
         return self._moments
 
@@ -333,8 +365,14 @@ class Predictive(Mixture):
         for first in range(start, stop, size):
             yield slice(first, min(first + size, stop))
 
-    def _user_outputs(self, Y: Any) -> Array:
-        """Return a table of outputs in the user's units as an array `(n, n_y)`, in the order of this distribution."""
+    def output_values(self, Y: Any) -> Array:
+        """Return a table of outputs in the user's units as an array `(n, n_y)`, in the order of this distribution.
+
+        Args:
+            Y: A frame or an array with a row for each row of inputs.
+        Raises:
+            InputError: If Y has another shape.
+        """
         values = np.asarray(frames.select(Y, self.outputs, "Y"), dtype=float)
         values = values.reshape(-1, 1) if values.ndim == 1 and len(self.outputs) == 1 else values
         if values.shape != (expected := (len(self.X), len(self.outputs))):

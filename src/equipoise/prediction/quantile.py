@@ -6,14 +6,17 @@ import torch
 from torch import Tensor
 
 
-def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int = 120) -> Tensor:
-    """Compute a quantile of equal-weight mixtures of normals, to 1e-9 of the smaller tail (P3).
+def mixture_quantile(
+    mean: Tensor, std: Tensor, probability: float, weight: Tensor | None = None, steps: int = 120
+) -> Tensor:
+    """Compute a quantile of mixtures of normals, to 1e-9 of the smaller tail (P3).
 
     Halley's method runs inside a bracket: the quantile lies between the smallest and the largest component quantile.
 
     Args:
         mean, std: Means and standard deviations, components on axis 0, a mixture for each place of the other axes.
         probability: Strictly between 0 and 1.
+        weight: Weights that add up to 1 over the components, shape `(n_components, ...)`; equal ones by default.
         steps: Most iterations.
     Returns:
         The quantile of each mixture, in the shape of the other axes.
@@ -27,16 +30,19 @@ def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int =
     std = std.reshape(mean.shape).clamp_min(torch.finfo(std.dtype).tiny)
     component = mean + z * std
     low, high = component.amin(0), component.amax(0)
-    total_std = (std.square().mean(0) + mean.var(0, correction=0)).sqrt()
-    x = (mean.mean(0) + z * total_std).clamp(low, high)
+    if weight is not None:
+        weight = weight.expand(len(mean), *shape).reshape(mean.shape)
+    centre = _average(mean, weight)
+    total_std = (_average(std.square(), weight) + _average((mean - centre).square(), weight)).sqrt()
+    x = (centre + z * total_std).clamp(low, high)
     precision, narrowest = 1.0 / (std * math.sqrt(2.0)), std.amin(0)
     result, left = x.clone(), torch.arange(len(x), device=x.device)
     for i in range(steps):
         u = (x - mean).mul_(precision)
-        excess = torch.erf(u).mean(0).mul_(0.5).add_(0.5 - probability)
+        excess = _average(torch.erf(u), weight).mul_(0.5).add_(0.5 - probability)
         parts = u.square().neg_().exp_().mul_(precision)
-        density = parts.mean(0) / math.sqrt(math.pi)
-        slope = parts.mul_(precision).mul_(u).mean(0) * (-2.0 / math.sqrt(math.pi))
+        density = _average(parts, weight) / math.sqrt(math.pi)
+        slope = _average(parts.mul_(precision).mul_(u), weight) * (-2.0 / math.sqrt(math.pi))
         low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
         bend = 0.5 * slope * excess / density.square()
         halley, middle = x - excess / (density * (1.0 - bend)), 0.5 * (low + high)
@@ -54,6 +60,11 @@ def mixture_quantile(mean: Tensor, std: Tensor, probability: float, steps: int =
             break
         if 2 * n_going < len(x):  # converged quantiles are computed no more
             mean, precision = mean[:, going], precision[:, going]
+            weight = None if weight is None else weight[:, going]
             kept = (x, low, high, total_std, narrowest, left)
             x, low, high, total_std, narrowest, left = (part[going] for part in kept)
     return result.reshape(shape)
+
+
+def _average(values: Tensor, weight: Tensor | None) -> Tensor:
+    return values.mean(0) if weight is None else (weight * values).sum(0)

@@ -1,120 +1,70 @@
-"""Means, variances and covariances over draws that come in blocks.
+"""Means, variances and covariances over draws that come in blocks, with equal weights or with weights of their own."""
 
-The time of a prediction of usual size depends on memory and on the number of operations, not on their arithmetic. So
-all fields of a block are in one tensor, beside their products, and one sum over draws serves them all.
-"""
-
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from equipoise.gaussian import Gaussian
 
-@dataclass(frozen=True)
-class Fields:
-    """Names of the quantities that are averaged over draws.
-
-    Args:
-        names: Their order in a block; those of pairs are side by side.
-        pairs: Pairs of fields whose covariance is wanted, `(a, a)` for a variance.
-    """
-
-    names: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...]
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of memory that a block needs: one for each field and for the product of each pair."""
-        return len(self.names) + len(self.pairs)
-
-    @property
-    def paired(self) -> slice:
-        """Rows of the fields that occur in pairs."""
-        rows = [self.names.index(name) for pair in self.pairs for name in pair]
-        return slice(min(rows), max(rows) + 1)
-
-
-class BlockBuffer:
-    """A buffer for the fields of one block of draws, by name: filled, summed over draws, and then filled again.
-
-    Args:
-        fields: Names of the fields.
-        memory: `fields.n_rows` rows: those of the fields, to be filled by the caller, and those of the products.
-    """
-
-    def __init__(self, fields: Fields, memory: Float[Tensor, "rows n_draws ..."]):
-        self.fields, self._memory = fields, memory
-        self._row = dict(zip(fields.names, memory, strict=False))
-        self._paired = memory[fields.paired]
-        products = zip(fields.pairs, memory[len(fields.names) :], strict=True)
-        self._products = [(self._row[a], self._row[b], product) for (a, b), product in products]
-
-    def __len__(self) -> int:
-        """Return the number of draws."""
-        return self._memory.shape[1]
-
-    def __getitem__(self, name: str) -> Float[Tensor, "n_draws ..."]:
-        return self._row[name]
-
-    def means(self) -> Float[Tensor, "paired 1 ..."]:
-        """Compute the mean over draws of the paired fields."""
-        return self._paired.mean(1, keepdim=True)
-
-    def sums(self, reference: Float[Tensor, "paired 1 ..."]) -> Float[Tensor, "rows ..."]:
-        """Compute the sums over draws of all fields and products; paired fields are overwritten by their deviations.
-
-        Args:
-            reference: Values of the paired fields from which deviations are measured.
-        """
-        self._paired.sub_(reference)
-        for a, b, product in self._products:
-            torch.mul(a, b, out=product)
-        return self._memory.sum(1)
+Fields = Mapping[str, Tensor]
+"""Values `(n_draws, ...)` of the quantities that are averaged over draws, by name."""
 
 
 class RunningMoments:
     """Means of fields, and covariances with ddof 0 of pairs of them, over draws that come in blocks.
 
-    They are computed in one pass over each block from deviations d from the mean of the first block::
+    Draws may have log weights, for each row (second axis of the fields) its own; by default all weights are equal.
+    Moments are computed in one pass over each block from deviations d from the mean of the first block::
 
         Cov[a, b] = E[d_a d_b] − E[d_a] E[d_b]
 
     With n₁ of n draws in the first block, its mean differs from that of all by `√(n/n₁ − 1)` standard deviations at
     most. So the subtraction costs `log₁₀(n/n₁)` digits at worst, however small the spread is beside the mean.
 
+    Args:
+        pairs: Pairs of fields whose covariance is wanted, `(a, a)` for a variance.
+
     Example:
-        >>> fields = Fields(("y",), pairs=(("y", "y"),))
-        >>> moments, block = RunningMoments(), BlockBuffer(fields, torch.empty(fields.n_rows, 3))
+        >>> moments = RunningMoments((("y", "y"),))
         >>> for draws in ([1.0, 2.0, 3.0], [6.0, 7.0, 8.0]):
-        ...     block["y"][:] = torch.tensor(draws)
-        ...     moments.add(block)
+        ...     moments.add({"y": torch.tensor(draws)})
         >>> moments.mean("y"), moments.cov("y", "y")
         (tensor(4.5000), tensor(6.9167))
     """
 
-    def __init__(self):
-        self.count = 0
-        self._fields: Fields
-        self._reference: Tensor
-        self._total: Tensor
+    def __init__(self, pairs: tuple[tuple[str, str], ...]):
+        self.count, self._pairs = 0, pairs
+        self._weights = RunningWeights()
+        self._paired = {name for pair in pairs for name in pair}
+        self._reference: dict[str, Tensor] = {}
+        self._average: dict[str | tuple[str, str], Tensor] = {}
 
-    def add(self, block: BlockBuffer) -> None:
-        """Add a block of draws, whose paired fields are overwritten by their deviations."""
+    def add(self, fields: Fields, log_weight: Float[Tensor, "n_draws n"] | None = None) -> None:
+        """Add a block of draws.
+
+        Args:
+            fields: Values of all fields, draws on axis 0.
+            log_weight: Log weights of the draws, for all blocks or for none; equal weights by default.
+        """
         if self.count == 0:
-            self._fields, self._reference = block.fields, block.means()
-            self._total = block.sums(self._reference)
-        else:
-            self._total += block.sums(self._reference)
-        self.count += len(block)
+            self._reference = {name: fields[name].mean(0) for name in self._paired}
+        n_draws = len(next(iter(fields.values())))
+        weight, share = self._weights.add_block(log_weight, n_draws)
+        self.count += n_draws
+        d = {name: fields[name] - self._reference[name] for name in self._paired}
+        averages = {name: weighted_mean(d.get(name, values), weight) for name, values in fields.items()}
+        averages |= {(a, b): weighted_mean(d[a] * d[b], weight) for a, b in self._pairs}
+        for key, value in averages.items():
+            old = self._average.get(key)
+            self._average[key] = value if old is None else old + _aligned(share, value) * (value - old)
 
     def mean(self, name: str) -> Float[Tensor, "..."]:
         """Return the mean of a field over all draws."""
-        row, paired = self._fields.names.index(name), self._fields.paired
-        mean = self._average(row)
-        return mean + self._reference[row - paired.start, 0] if paired.start <= row < paired.stop else mean
+        return self._average[name] + self._reference[name] if name in self._reference else self._average[name]
 
     def cov(self, a: str, b: str) -> Float[Tensor, "..."]:
         """Return the covariance of a pair of fields over all draws.
@@ -122,12 +72,188 @@ class RunningMoments:
         Args:
             a, b: Names of the fields; they must be one of the pairs.
         """
-        names, pairs = self._fields.names, self._fields.pairs
-        product = self._average(len(names) + pairs.index((a, b)))
-        return product - self._average(names.index(a)) * self._average(names.index(b))
+        return self._average[a, b] - self._average[a] * self._average[b]
 
-    def _average(self, row: int) -> Tensor:
-        return self._total[row] / self.count
+
+class RunningWeights:
+    """Weights of draws that arrive in blocks, for each row by itself, normalised at the end::
+
+    π_d = p(y | d) / Σ_d' p(y | d'),    effective draws = 1 / Σ_d π_d²        (R11)
+    """
+
+    def __init__(self):
+        # The largest logarithm is kept apart: the sum of −1e13 and 0.1 would lose the smaller number.
+        self._largest: Tensor | None = None
+        self._total: Tensor | float = 0.0
+        self._squares: Tensor | float = 0.0
+
+    def add_block(
+        self, log_weight: Float[Tensor, "n_draws n"] | None, n_draws: int
+    ) -> tuple[Float[Tensor, "n_draws n"] | None, Float[Tensor, " n"] | float]:
+        """Add a block of draws that may all have the same weight.
+
+        Args:
+            log_weight: As of `add`, or None for equal weights, in all blocks or in none.
+            n_draws: Number of draws.
+        Returns: Weights within this block, None if they are equal; and the share of the block.
+        """
+        if log_weight is not None:
+            return self.add(log_weight)
+        self._total, self._squares = self._total + n_draws, self._squares + n_draws
+        return None, n_draws / float(self._total)
+
+    def add(self, log_weight: Float[Tensor, "n_draws n"]) -> tuple[Float[Tensor, "n_draws n"], Float[Tensor, " n"]]:
+        """Add a block of draws.
+
+        Args:
+            log_weight: Logarithms of the weights, up to one constant for all blocks.
+        Returns: Weights within this block, which add up to 1, and the share of the block in the total weight so far.
+        """
+        largest = log_weight.amax(0) if self._largest is None else torch.maximum(self._largest, log_weight.amax(0))
+        before = torch.ones_like(largest) if self._largest is None else (self._largest - largest).exp()
+        weight = (log_weight - largest).exp()
+        block_total, self._largest = weight.sum(0), largest
+        self._total = self._total * before + block_total
+        self._squares = self._squares * before.square() + weight.square().sum(0)
+        return torch.softmax(log_weight, 0), block_total / self._total
+
+    @property
+    def effective(self) -> Float[Tensor, " n"]:
+        """Effective number of draws, between 1 and all of them (R11)."""
+        return torch.as_tensor(self._total) ** 2 / torch.as_tensor(self._squares)  # R11
+
+
+def weighted_mean(
+    values: Float[Tensor, "n_draws ..."], weight: Float[Tensor, "n_draws n"] | None
+) -> Float[Tensor, "..."]:
+    """Average the draws of a block.
+
+    Args:
+        values: Values of each draw, with rows on axis 1 if there are weights.
+        weight: Weights of the draws in each row, which add up to 1; None for equal weights.
+    """
+    return values.mean(0) if weight is None else torch.einsum("dn,dn...->n...", weight, values)
+
+
+def mixture_moments(
+    mean: Float[Tensor, "n_draws n n_y"],
+    var: Float[Tensor, "n_draws n n_y"],
+    log_weight: Float[Tensor, "n_draws _"] | None = None,
+) -> tuple[Float[Tensor, "n n_y"], Float[Tensor, "n n_y"]]:
+    """Compute mean and variance of a mixture whose components are all at hand (P2).
+
+    Args:
+        mean, var: Moments of the components.
+        log_weight: Log weights of the components, for each row or for all of them, shape `(n_draws, 1)`; equal
+            weights by default.
+    Returns:
+        Mean and variance, `(n, n_y)` each.
+    """
+    weight = 1.0 / len(mean) if log_weight is None else torch.softmax(log_weight, 0).unsqueeze(-1)
+    centre = (weight * mean).sum(0)
+    return centre, (weight * (var + (mean - centre).square())).sum(0)  # P2
+
+
+class RunningMean:
+    """A weighted mean over draws that arrive in blocks, each block already averaged within itself."""
+
+    def __init__(self):
+        self._value: Tensor | None = None
+
+    def add(self, block: Float[Tensor, "n ..."], share: Float[Tensor, " n"] | float) -> Float[Tensor, "n ..."]:
+        """Add the mean of a block with its share in the total weight so far.
+
+        Args:
+            block: The mean, rows on axis 0.
+            share: The share of the block.
+        Returns: The difference between the block and the mean of all earlier blocks.
+        """
+        difference = torch.zeros_like(block) if self._value is None else block - self._value
+        self._value = block if self._value is None else self._value + _aligned(share, block) * difference
+        return difference
+
+    def value_or(self, default: Tensor) -> Tensor:
+        """Return the mean of all blocks so far, or `default` if there are none."""
+        return default if self._value is None else self._value
+
+    @property
+    def value(self) -> Tensor:
+        """The mean of all blocks so far."""
+        assert self._value is not None, "no draws were added"
+        return self._value
+
+
+class MixtureMoments:
+    """Mean and variance, or covariance, of a mixture of weighted draws::
+
+        E[z] = Σ_d π_d μ_d,    Cov[z] = Σ_d π_d (Σ_d + (μ_d − E[z]) (μ_d − E[z])ᵀ)        (R12)
+
+    Blocks are merged by Chan's update, which avoids cancellation.
+
+    Args:
+        dense: Whether covariances are calculated rather than variances.
+    """
+
+    def __init__(self, *, dense: bool = False):
+        self.weights = RunningWeights()
+        self._within: Callable = _covariance_within if dense else _variance_within
+        self._outer: Callable = _outer_product if dense else torch.square
+        self._mean, self._second = RunningMean(), RunningMean()
+
+    def add(
+        self, log_weight: Float[Tensor, "n_draws n"], gaussian: Gaussian, sensor_var: Tensor | float = 0.0
+    ) -> Float[Tensor, " n"]:
+        """Add a block of draws with their log weights, and return its share in the total weight so far.
+
+        Args:
+            log_weight: Log weights of the draws.
+            gaussian: Their Gaussians.
+            sensor_var: Sensor variances that are added for measured values, broadcast against them.
+        """
+        weight, share = self.weights.add(log_weight)
+        mean = (weight.unsqueeze(-1) * gaussian.mean).sum(0)
+        second = self._within(gaussian, weight, mean, sensor_var)
+        difference = self._outer(self._mean.add(mean, share))
+        between = (1.0 - _aligned(share, difference)) * difference
+        self._second.add(second + between, share)  # adds share · (1 − share) · difference²
+        return share
+
+    @property
+    def mean(self) -> Float[Tensor, "n n_y"]:
+        """Mean of the mixture (R12)."""
+        return self._mean.value  # R12
+
+    @property
+    def second(self) -> Tensor:
+        """Variances `(n, n_y)` of the mixture, or covariances `(n, n_y, n_y)` (R12)."""
+        return self._second.value  # R12
+
+
+def _variance_within(
+    gaussian: Gaussian, weight: Tensor, mean: Tensor, sensor_var: Tensor | float = 0.0
+) -> Float[Tensor, "n n_y"]:
+    """Return the variance of a weighted block of draws about its mean."""
+    return (weight.unsqueeze(-1) * (gaussian.var + sensor_var + (gaussian.mean - mean).square())).sum(0)
+
+
+def _covariance_within(
+    gaussian: Gaussian, weight: Tensor, mean: Tensor, sensor_var: Tensor | float = 0.0
+) -> Float[Tensor, "n n_y n_y"]:
+    """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw."""
+    deviations = (weight.sqrt().unsqueeze(-1) * (gaussian.mean - mean)).movedim(0, 1)
+    noise = (weight.unsqueeze(-1) * sensor_var).sum(0)
+    return gaussian.weighted_covariance(weight) + torch.diag_embed(noise.expand_as(mean)) + deviations.mT @ deviations
+
+
+def _aligned(share: Tensor | float, values: Tensor) -> Any:
+    """Append axes to the shares of rows until they broadcast with values of rows."""
+    if not isinstance(share, Tensor):
+        return share
+    return share.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _outer_product(difference: Tensor) -> Tensor:
+    return difference.unsqueeze(-1) * difference.unsqueeze(-2)
 
 
 class MomentTable:

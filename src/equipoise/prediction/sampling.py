@@ -5,11 +5,11 @@ obey the balances, is `ConditionedGaussian.update` in `gaussian/distributions.py
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.network import DRAW_BLOCK, derived_seed
+from equipoise.gaussian import Gaussian
+from equipoise.network import DRAW_BLOCK, Likelihood, derived_seed, joint as joint_likelihood
 
 ROW_BLOCK = 64  # rows that share one seeded stream of sampling noise
 
@@ -30,33 +30,62 @@ def row_noise(seed: int, block: int, rows: slice, width: int) -> Float[Tensor, "
     return torch.cat(parts, 1)[:, : rows.stop - rows.start]
 
 
-def noise_width(gaussian: DiagonalGaussian | ConditionedGaussian) -> int:
+def noise_width(gaussian: Gaussian) -> int:
     """Return how many standard normal numbers `sample` needs for each draw of a row."""
-    m = gaussian.target.shape[-1] if isinstance(gaussian, ConditionedGaussian) else 0
-    return 2 * gaussian.mean.shape[-1] + m
+    return 2 * gaussian.mean.shape[-1] + gaussian.n_balances
 
 
 @torch.no_grad()
 def sample(
-    gaussian: DiagonalGaussian | ConditionedGaussian,
+    gaussian: Gaussian,
     sensor_var: Tensor | float,
-    noise: Float[Tensor, "n_draws n width"],
+    noise: Float[Tensor, "... width"],
     joint: bool,
-) -> Float[Tensor, "n_draws n n_y"]:
+    likelihood: Likelihood = joint_likelihood,
+) -> Float[Tensor, "... n_y"]:
     """Draw the outputs once from each Gaussian, and add sensor noise.
 
     Args:
-        gaussian: Gaussians of shape `(n_draws, n, n_y)`.
+        gaussian: Gaussians of shape `(..., n_y)`.
         sensor_var: `w`, broadcast against them.
         noise: Standard normal numbers for the outputs, the sensors and the balances, in this order.
-        joint: Joint draws by Matheron's rule (M1, `ConditionedGaussian.update`), or independent ones from the diagonal
+        joint: Joint draws by Matheron's rule (M1, `Gaussian.update`), or independent ones from the diagonal
             of `Σ_C`.
-    Returns: One draw from each Gaussian, shape `(n_draws, n, n_y)`.
+        likelihood: Makes sensor noise of normal numbers.
+    Returns: One draw from each Gaussian, shape `(..., n_y)`.
     """
     n_y = gaussian.mean.shape[-1]
     of_y, of_sensor, of_balance = noise.split([n_y, n_y, noise.shape[-1] - 2 * n_y], dim=-1)
-    if joint and isinstance(gaussian, ConditionedGaussian):
+    if joint:
         y = gaussian.update(gaussian.prior.mean + gaussian.prior.var.sqrt() * of_y, of_balance)
     else:
         y = gaussian.mean + gaussian.var.sqrt() * of_y
-    return y + torch.as_tensor(sensor_var, dtype=noise.dtype, device=noise.device).sqrt() * of_sensor
+    return y + likelihood.sensor_noise(of_sensor, sensor_var)
+
+
+def selected_draws(log_weight: Float[Tensor, "n_draws n"], uniform: Float[Tensor, "k n"]) -> Int[Tensor, "k n"]:
+    """Select k of the draws for each row with the probabilities of their weights.
+
+    Args:
+        log_weight: Logarithms of the weights, up to a constant for each row.
+        uniform: Uniform random numbers.
+    Returns:
+        Positions of the selected draws.
+    """
+    cumulative = torch.softmax(log_weight, 0).cumsum(0).T.contiguous()
+    selected = torch.searchsorted(cumulative, uniform.T.contiguous())
+    return selected.clamp_max(len(log_weight) - 1).T
+
+
+def shared_uniform(seed: int, draws: range) -> Float[Tensor, " n"]:
+    """Draw one uniform number for each draw, shared by all rows, from seed and number of the draw alone.
+
+    Args:
+        seed: Seed of the numbers.
+        draws: Numbers of the draws.
+    """
+    blocks = range(draws.start // DRAW_BLOCK, -(-draws.stop // DRAW_BLOCK))
+    generators = (torch.Generator().manual_seed(derived_seed(seed, block, 5)) for block in blocks)
+    uniform = torch.cat([torch.rand(DRAW_BLOCK, generator=g, dtype=torch.float64) for g in generators])
+    first = draws.start - DRAW_BLOCK * blocks.start
+    return uniform[first : first + len(draws)]

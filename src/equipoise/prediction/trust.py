@@ -13,7 +13,7 @@ from torch import Tensor
 
 from equipoise.balances import Equality, Residual, ToleranceEvidence, verdict
 from equipoise.data import PIECE, AnyRows, Comoments, Rows, Standardizer, Table, mean_sensor_var, pieces
-from equipoise.gaussian import ConditionedGaussian, GaussianOffset, LogNormalVariance, log_normal_moments
+from equipoise.gaussian import GaussianOffset, LogNormalVariance, log_normal_moments
 from equipoise.network import ConstrainedBNN, NetworkGaussian
 
 Array = NDArray[np.float64]
@@ -126,11 +126,9 @@ def _balance_residual_var_of_rows(
 ) -> Float[Tensor, "n m"]:
     """Compute the posterior variance of each balance's relative residual in each row, averaged over draws (Z4)."""
     conditioned = model.condition(_few_draws(model, rows, seed), rows.target, r, B=rows.B)
-    if not isinstance(conditioned, ConditionedGaussian):  # the model imposes balances in another way
+    if conditioned.n_balances == 0:  # the model imposes balances in another way
         return r.expand(len(rows), -1)
-    if not model.likelihood.is_joint:
-        return conditioned.operator.apply_squared(conditioned.var).mean(0)
-    return (r - r.square() * conditioned.factor.inverse_diag).clamp_min(0.0).mean(0)
+    return conditioned.residual_var(model.likelihood.is_joint).mean(0)  # Z4
 
 
 @torch.no_grad()
@@ -347,7 +345,8 @@ def sensor_table(
         return pd.DataFrame({"std": std, "lower": std, "upper": std, "kl": 0.0, "kind": kind}, index=index)
     with torch.no_grad():
         typical = q.median().clamp_min(torch.finfo(torch.float64).tiny)
-        lower, upper = ((q.at(q.loc + s * q.std) / typical).sqrt().cpu().numpy() for s in (-1.96, 1.96))
+        ends = (q.from_normal(torch.full_like(typical, z)) for z in (-1.96, 1.96))
+        lower, upper = ((end / typical).sqrt().cpu().numpy() for end in ends)
         kl, learned = q.kl_terms().cpu().numpy(), q.learned.cpu().numpy()
     kind = np.where(learned, "learned", np.where(std > 0, "given", "none"))
     columns = {"std": std, "lower": lower * std, "upper": upper * std, "kl": kl, "kind": kind}

@@ -6,7 +6,7 @@ hand it out page by page. `BayesianMLP.at` is the definition, and the tests' ora
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 
 import numpy as np
@@ -31,33 +31,6 @@ def draws_between(draws: PosteriorDraws, start: int, stop: int) -> PosteriorDraw
     return PosteriorDraws(*(None if part is None else part[start:stop] for part in parts))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class ArrangedDraws:
-    """Posterior draws, and views of them in the shapes in which predictions use them again and again.
-
-    Args:
-        draws: The draws.
-        tolerances: Both draws of r, balances before draws.
-        offset: Offsets of the balances, likewise.
-    """
-
-    draws: PosteriorDraws
-    tolerances: Float[Tensor, "2 m n_draws 1"] | None
-    offset: Float[Tensor, "m n_draws 1"] | None
-
-    @classmethod
-    def of(cls, draws: PosteriorDraws) -> "ArrangedDraws":
-        """Arrange draws of tolerances and of offsets."""
-        both = [part for part in (draws.tol_var, draws.tol_var_again) if part is not None]
-        tolerances = torch.stack(both).movedim(-1, 1) if both else None
-        offset = None if draws.offset is None else draws.offset.movedim(-1, 0)
-        return cls(draws, tolerances, offset)
-
-    def __len__(self) -> int:
-        """Return the number of draws."""
-        return self.draws.weights.shape[0]
-
-
 class NetworkEvaluator:
     """Evaluates a network at one block of weight draws after the other.
 
@@ -71,7 +44,7 @@ class NetworkEvaluator:
         self._n_heads = network.sizes[-1] // network.n_outputs if sensor_factor else 2
         self._head_buffers: dict[tuple[int, int], Tensor] = {}
 
-    def heads(self, draws: ArrangedDraws, x: Float[Tensor, "n n_x"]) -> Heads:
+    def heads(self, draws: PosteriorDraws, x: Float[Tensor, "n n_x"]) -> Heads:
         """Evaluate the network at all draws for all rows.
 
         Args:
@@ -80,7 +53,7 @@ class NetworkEvaluator:
         Returns:
             Buffers that the next call with as many draws and rows overwrites: what is to be kept must be copied.
         """
-        gaussian = self._network.at_draws(draws.draws.weights, x, self._forward)
+        gaussian = self._network.at_draws(draws.weights, x, self._forward)
         heads = gaussian.mean, gaussian.var, gaussian.sensor_factor
         return tuple(head for head in heads[: self._n_heads] if head is not None)
 

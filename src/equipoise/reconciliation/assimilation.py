@@ -7,8 +7,7 @@ notable weight, the Gaussian with the mixture's mean and covariance (`MatchedGau
 are tested against it too.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,10 +16,7 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
-from equipoise.network import joint
-from equipoise.prediction import AnyGaussian
-from equipoise.reconciliation.measurements import ReconciliationError
+from equipoise.gaussian import DiagonalGaussian, Gaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,19 +27,29 @@ class Assimilated:
         before: The Gaussians of network and balances, draws on axis 0, then rows.
         after: The same, conditioned on the readings.
         log_evidence: Log evidence `log p(y | draw)` of the readings of each row.
+        log_weight: Log weights of the draws before the readings.
         step: `g ⊙ (y − μ)`: the change of each output by its own reading, before the balances.
         sensor_var: `w`, variances of the readings; ∞ where there is none.
     """
 
-    before: AnyGaussian
-    after: AnyGaussian
+    before: Gaussian
+    after: Gaussian
     log_evidence: Float[Tensor, "n_draws n"]
+    log_weight: Float[Tensor, "n_draws n"]
     step: Float[Tensor, "n_draws n n_y"]
     sensor_var: Float[Tensor, "n_draws n n_y"]
 
+    @property
+    def updated_log_weight(self) -> Float[Tensor, "n_draws n"]:
+        """Log weights of the draws given the readings (R11)."""
+        return self.log_weight + self.log_evidence  # R11
+
 
 def assimilate(
-    gaussian: AnyGaussian, y: Float[Tensor, "n n_y"], sensor_var: Float[Tensor, "*draws n n_y"]
+    gaussian: Gaussian,
+    y: Float[Tensor, "n n_y"],
+    sensor_var: Float[Tensor, "*draws n n_y"],
+    log_weight: Float[Tensor, "n_draws n"] | float = 0.0,
 ) -> Assimilated:
     """Condition draws on readings `y = z + e`, `e ~ N(0, diag(w))`, of the true values z.
 
@@ -57,6 +63,7 @@ def assimilate(
         gaussian: Gaussians of a block of draws, `(n_draws, n, n_y)`.
         y: Readings, NaN where there are none.
         sensor_var: `w ≥ 0`, for all draws or for each; 0 is an exact reading, ∞ none.
+        log_weight: Log weights of the draws; equal ones by default.
     Example:
         An output predicted as 1 ± 1 reads 3 ± 1.
 
@@ -65,157 +72,17 @@ def assimilate(
         >>> after.mean.item(), after.var.item()
         (2.0, 0.5)
     """
-    prior = prior_of(gaussian)
+    prior = gaussian.prior
     w = sensor_var.expand_as(prior.mean)
     y = torch.where(w.isfinite(), y.expand_as(prior.mean), torch.nan)
     measured = ~y.isnan()
     g = torch.where(measured, prior.var / (prior.var + torch.where(measured, w, 1.0)), 0.0)
     step = torch.where(measured, g * (y - prior.mean), 0.0)
     combined = DiagonalGaussian(prior.mean + step, torch.where(measured, g * w, prior.var))  # R10
-    after = replace(gaussian, prior=combined) if isinstance(gaussian, ConditionedGaussian) else combined
-    return Assimilated(gaussian, after, joint(gaussian, y, w), step, torch.where(measured, w, torch.inf))
-
-
-def prior_of(gaussian: AnyGaussian) -> DiagonalGaussian:
-    """Return the network's Gaussian before conditioning on balances."""
-    return gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-
-
-class RunningWeights:
-    """Weights of draws that arrive in blocks, for each row by itself, normalised at the end::
-
-    π_d = p(y | d) / Σ_d' p(y | d'),    effective draws = 1 / Σ_d π_d²        (R11)
-    """
-
-    def __init__(self):
-        # The largest logarithm is kept apart: the sum of −1e13 and 0.1 would lose the smaller number.
-        self._largest: Tensor | None = None
-        self._total: Tensor | float = 0.0
-        self._squares: Tensor | float = 0.0
-
-    def add(self, log_weight: Float[Tensor, "n_draws n"]) -> tuple[Float[Tensor, "n_draws n"], Float[Tensor, " n"]]:
-        """Add a block of draws.
-
-        Returns: Weights within this block, which add up to 1, and the share of the block in the total weight so far.
-        """
-        largest = log_weight.amax(0) if self._largest is None else torch.maximum(self._largest, log_weight.amax(0))
-        before = torch.ones_like(largest) if self._largest is None else (self._largest - largest).exp()
-        weight = (log_weight - largest).exp()
-        block_total, self._largest = weight.sum(0), largest
-        self._total = self._total * before + block_total
-        self._squares = self._squares * before.square() + weight.square().sum(0)
-        return torch.softmax(log_weight, 0), block_total / self._total
-
-    @property
-    def effective(self) -> Float[Tensor, " n"]:
-        """Effective number of draws, between 1 and all of them (R11)."""
-        return torch.as_tensor(self._total) ** 2 / torch.as_tensor(self._squares)  # R11
-
-
-class RunningMean:
-    """A weighted mean over draws that arrive in blocks, each block already averaged within itself."""
-
-    def __init__(self):
-        self._value: Tensor | None = None
-
-    def add(self, block: Float[Tensor, "n ..."], share: Float[Tensor, " n"]) -> Float[Tensor, "n ..."]:
-        """Add the mean of a block with its share in the total weight so far.
-
-        Args:
-            block: Mean of the block, shape `(n, ...)`.
-            share: Its share in the total weight so far, shape `(n,)`.
-        Returns: The difference between the block and the mean of all earlier blocks.
-        """
-        difference = torch.zeros_like(block) if self._value is None else block - self._value
-        self._value = block if self._value is None else self._value + _aligned(share, block) * difference
-        return difference
-
-    @property
-    def value(self) -> Tensor:
-        """The mean of all blocks so far."""
-        if self._value is None:
-            raise ReconciliationError("The mean of draws needs one at least, but none was added.")
-        return self._value
-
-
-class MixtureMoments:
-    """Mean and variance, or covariance, of a mixture of weighted draws::
-
-        E[z] = Σ_d π_d μ_d,    Cov[z] = Σ_d π_d (Σ_d + (μ_d − E[z]) (μ_d − E[z])ᵀ)        (R12)
-
-    Blocks are merged by Chan's update, which avoids cancellation.
-
-    Args:
-        dense: Whether covariances are calculated rather than variances.
-    """
-
-    def __init__(self, *, dense: bool = False):
-        self.weights = RunningWeights()
-        self._within: Callable = covariance_within if dense else variance_within
-        self._outer: Callable = _outer_product if dense else torch.square
-        self._mean, self._second = RunningMean(), RunningMean()
-
-    def add(self, log_weight: Float[Tensor, "n_draws n"], gaussian: AnyGaussian) -> Float[Tensor, " n"]:
-        """Add a block of draws with their log weights, and return its share in the total weight so far.
-
-        Args:
-            log_weight: Log weights, shape `(n_draws, n)`.
-            gaussian: The Gaussians of the draws.
-        """
-        weight, share = self.weights.add(log_weight)
-        mean = (weight.unsqueeze(-1) * gaussian.mean).sum(0)
-        second = self._within(gaussian, weight, mean)
-        difference = self._outer(self._mean.add(mean, share))
-        between = (1.0 - _aligned(share, difference)) * difference
-        self._second.add(second + between, share)  # adds share · (1 − share) · difference²
-        return share
-
-    @property
-    def mean(self) -> Float[Tensor, "n n_y"]:
-        """Mean of the mixture (R12)."""
-        return self._mean.value  # R12
-
-    @property
-    def second(self) -> Tensor:
-        """Variances `(n, n_y)` of the mixture, or covariances `(n, n_y, n_y)` (R12)."""
-        return self._second.value  # R12
-
-
-def variance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y"]:
-    """Return the variance of a weighted block of draws about its mean.
-
-    Args:
-        gaussian: The Gaussians of the draws.
-        weight: Weights, which add up to 1 over the draws, shape `(n_draws, n)`.
-        mean: Mean of the block, shape `(n, n_y)`.
-    """
-    return (weight.unsqueeze(-1) * (gaussian.var + (gaussian.mean - mean).square())).sum(0)
-
-
-def covariance_within(gaussian: AnyGaussian, weight: Tensor, mean: Tensor) -> Float[Tensor, "n n_y n_y"]:
-    """Return the covariance of a weighted block of draws about its mean, without one matrix for each draw.
-
-    Args:
-        gaussian, weight, mean: Arguments of `variance_within`.
-    """
-    prior = prior_of(gaussian)
-    root = weight.sqrt().unsqueeze(-1)
-    deviations = (root * (gaussian.mean - mean)).movedim(0, 1)
-    total = torch.diag_embed((weight.unsqueeze(-1) * prior.var).sum(0)) + deviations.mT @ deviations
-    if isinstance(gaussian, ConditionedGaussian):
-        half = root.unsqueeze(-1) * gaussian.factor.half() * prior.var.unsqueeze(-2)
-        half = half.movedim(1, 0).flatten(1, 2)
-        total = total - half.mT @ half  # C4
-    return total
-
-
-def _aligned(share: Tensor, values: Tensor) -> Tensor:
-    """Append axes to the shares of rows until they broadcast with values of rows."""
-    return share.reshape(-1, *[1] * (values.ndim - 1))
-
-
-def _outer_product(difference: Tensor) -> Tensor:
-    return difference.unsqueeze(-1) * difference.unsqueeze(-2)
+    after = gaussian.with_prior(combined)
+    evidence = gaussian.log_prob(y, w)
+    weight = torch.as_tensor(log_weight, dtype=evidence.dtype, device=evidence.device).expand_as(evidence)
+    return Assimilated(gaussian, after, evidence, weight, step, torch.where(measured, w, torch.inf))
 
 
 Array = NDArray[np.float64]

@@ -22,9 +22,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian
-from equipoise.prediction import AnyGaussian
-from equipoise.reconciliation.assimilation import Assimilated, RunningMean, RunningWeights, prior_of
+from equipoise.gaussian import Gaussian
+from equipoise.prediction import RunningMean, RunningWeights
+from equipoise.reconciliation.assimilation import Assimilated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,16 +83,16 @@ def mixture_contributions(
         blocks: Blocks of draws, conditioned on readings of n rows.
     Returns: `network`, `sensors`, `balances` and `draws` of `Contributions`.
     """
-    weights, even_weights = RunningWeights(), RunningWeights()
+    weights, earlier_weights = RunningWeights(), RunningWeights()
     network, weighted, sensors, balances = RunningMean(), RunningMean(), RunningMean(), RunningMean()
     for block in blocks:
-        weight, share = weights.add(block.log_evidence)
-        _, even_share = even_weights.add(torch.zeros_like(block.log_evidence))
-        mean = prior_of(block.before).mean
-        network.add(mean.mean(0), even_share)
+        weight, share = weights.add(block.updated_log_weight)
+        earlier, earlier_share = earlier_weights.add(block.log_weight)
+        mean = block.before.prior.mean
+        network.add((earlier.unsqueeze(-1) * mean).sum(0), earlier_share)
         weighted.add((weight.unsqueeze(-1) * mean).sum(0), share)
-        K = gains(block.after)
-        innovation = (weight.unsqueeze(-1) * innovations(block.before)).unsqueeze(-1)
+        K = block.after.gain_rows()
+        innovation = (weight.unsqueeze(-1) * block.before.innovation).unsqueeze(-1)
         balances.add((K * innovation).sum(0), share)  # R14
         sensors.add(_sensor_contributions(block, K, weight), share)
     return network.value, sensors.value, balances.value, weighted.value - network.value
@@ -104,24 +104,10 @@ def _sensor_contributions(
     """Return `Σ_d π_d (1_j − K̃ B_j) g_j (y_j − μ_j)`, source first, without a matrix for each draw (R14)."""
     step = weight.unsqueeze(-1) * block.step
     own = torch.diag_embed(step.sum(0))
-    if not isinstance(block.after, ConditionedGaussian):
-        return own
-    source = (step.unsqueeze(-2) * block.after.operator.B).movedim(1, 0).flatten(1, 2)
+    source = (step.unsqueeze(-2) * block.after.B).movedim(1, 0).flatten(1, 2)
     return own - source.mT @ K.movedim(1, 0).flatten(1, 2)  # R14
 
 
-def gains(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m n_y"]:
-    """Return the transposed gain `Kᵀ`, shape `(n_draws, n, m, n_y)` (C2); no rows without balances."""
-    if not isinstance(gaussian, ConditionedGaussian):
-        return gaussian.mean.unsqueeze(-2)[..., :0, :]
-    return gaussian.factor.inverse_rows() * gaussian.prior.var.unsqueeze(-2)
-
-
-def innovations(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m"]:
-    """Return the innovations `t − B μ` of the balances at the network's mean."""
-    return gaussian.innovation if isinstance(gaussian, ConditionedGaussian) else gaussian.mean[..., :0]
-
-
-def balance_contributions(gaussian: AnyGaussian) -> Float[Tensor, "n_draws n m n_y"]:
+def balance_contributions(gaussian: Gaussian) -> Float[Tensor, "n_draws n m n_y"]:
     """Return the contribution `K_k (t − B μ)_k` of each balance without any readings (R14)."""
-    return gains(gaussian) * innovations(gaussian).unsqueeze(-1)
+    return gaussian.gain_rows() * gaussian.innovation.unsqueeze(-1)

@@ -18,7 +18,7 @@ from equipoise.data import frames
 from equipoise.prediction import Predictive
 from equipoise.reconciliation import trends
 from equipoise.reconciliation.classical_reconciliation import BeforeAfter
-from equipoise.reconciliation.contributions import Contributions, gains
+from equipoise.reconciliation.contributions import Contributions
 from equipoise.reconciliation.gross_error_results import BALANCE, SENSOR, Candidate, GlobalTest, GrossErrorTest
 from equipoise.reconciliation.gross_errors import GrossErrorSettings, ResidualBlock, count_distinct, gross_error_test
 from equipoise.reconciliation.logbook import Logbook, logbook_with_model
@@ -355,7 +355,7 @@ class ModelReconciliation:
         """
         updated = self.updated
         for rows in updated.predictive.chunks(updated._dense_bytes_per_row):
-            matched, averages = updated.matched(rows, *([gains] if leaks else []))
+            matched, averages = updated.matched(rows, *([lambda gaussian: gaussian.gain_rows()] if leaks else []))
             directions = -matched.whitener / self._y_std  # R15
             if leaks and self._balances:
                 leaking = -matched.whitener @ averages[0].mT / self._standardizer.row_scale  # R15

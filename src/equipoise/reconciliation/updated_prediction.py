@@ -16,21 +16,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.gaussian import BalanceOperator, ConditionedGaussian, DiagonalGaussian, condition
+from equipoise.gaussian import BalanceOperator, DiagonalGaussian, Gaussian, condition
 from equipoise.network import DRAW_BLOCK, derived_seed
-from equipoise.prediction import ROW_BLOCK, AnyGaussian, Predictive
+from equipoise.prediction import (
+    ROW_BLOCK,
+    Components,
+    MixtureMoments,
+    Predictive,
+    RunningMean,
+    selected_draws,
+    weighted_mean,
+)
 from equipoise.reconciliation.assimilation import (
     Assimilated,
     MatchedGaussian,
-    MixtureMoments,
-    RunningMean,
     assimilate,
-    prior_of,
 )
 from equipoise.reconciliation.contributions import balance_contributions, mixture_contributions
 
 Array = NDArray[np.float64]
-Averaged = Callable[[AnyGaussian], Tensor]
+Averaged = Callable[[Gaussian], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +91,8 @@ class UpdatedPrediction:
         for rows in p.chunks(self._bytes_per_row):
             before, after = MixtureMoments(), MixtureMoments()
             for block in self._blocks(rows):
-                before.add(torch.zeros_like(block.log_evidence), block.before)
-                after.add(block.log_evidence, block.after)
+                before.add(block.log_weight, block.before)
+                after.add(block.updated_log_weight, block.after)
             prior_mean[rows], prior_var[rows] = _numpy(before.mean), _numpy(before.second)
             mean[rows], var[rows] = _numpy(after.mean), _numpy(after.second)
             effective[rows] = _numpy(after.weights.effective)
@@ -148,12 +153,11 @@ class UpdatedPrediction:
         Returns: The matched Gaussian with the readings, and the average of each function.
         """
         moments, noise, averages = MixtureMoments(dense=True), RunningMean(), [RunningMean() for _ in averaged]
-        for gaussian, w in self._components(rows):
-            log_weight = torch.zeros(gaussian.mean.shape[:2], dtype=gaussian.mean.dtype, device=gaussian.mean.device)
-            share = moments.add(log_weight, gaussian)
-            noise.add(torch.where(w.isfinite(), w, 0.0).expand_as(gaussian.mean).mean(0), share)
+        for part, w in self._components(rows):
+            share, weight = moments.add(part.log_weights, part.gaussian), torch.softmax(part.log_weights, 0)
+            noise.add(weighted_mean(torch.where(w.isfinite(), w, 0.0).expand_as(part.gaussian.mean), weight), share)
             for mean, function in zip(averages, averaged, strict=True):
-                mean.add(function(gaussian).mean(0), share)
+                mean.add(weighted_mean(function(part.gaussian), weight), share)
         y = np.where(np.isinf(self.sensor_var[rows]), np.nan, self.y[rows])
         matched = MatchedGaussian(_numpy(moments.mean), _numpy(moments.second), y, _numpy(noise.value))
         return matched, [_numpy(mean.value) for mean in averages]
@@ -164,18 +168,18 @@ class UpdatedPrediction:
         layer = self.predictive.model.conditioning
         return 0 if layer is None else len(layer.names)
 
-    def _components(self, rows: slice) -> Iterator[tuple[AnyGaussian, Tensor]]:
+    def _components(self, rows: slice) -> Iterator[tuple[Components, Tensor]]:
         """Iterate over blocks of draws with the variances of the readings."""
         user_var = torch.as_tensor(self.sensor_var[rows], device=self.predictive.device)
         for part in self.predictive.components(rows):
             model_var = torch.as_tensor(part.sensor_var, dtype=user_var.dtype, device=user_var.device)
-            yield part.gaussian, torch.where(user_var.isnan(), model_var, user_var)
+            yield part, torch.where(user_var.isnan(), model_var, user_var)
 
     def _blocks(self, rows: slice) -> Iterator[Assimilated]:
         """Iterate over blocks of draws conditioned on the readings."""
         y = torch.as_tensor(self.y[rows], device=self.predictive.device)
-        for gaussian, w in self._components(rows):
-            yield assimilate(gaussian, y, w)
+        for part, w in self._components(rows):
+            yield assimilate(part.gaussian, y, w, part.log_weights)
 
     def _by_method(self) -> Iterator[tuple[bool, NDArray[np.intp], UpdatedPrediction]]:
         """Iterate over the mixture's rows, then the matched Gaussian's: whether Gaussian, positions, rows."""
@@ -195,16 +199,14 @@ class UpdatedPrediction:
     def _mixture_covariance(self, rows: slice) -> Array:
         after = MixtureMoments(dense=True)
         for block in self._blocks(rows):
-            after.add(block.log_evidence, block.after)
+            after.add(block.updated_log_weight, block.after)
         return _numpy(after.second)
 
     def _sample_draws(self, uniform: Array, normal: Array) -> Array:
         """Select draws by their weights, and sample from their Gaussians by Matheron's rule (M1)."""
         all_rows, noise = slice(0, len(self.y)), torch.as_tensor(normal)
-        log_evidence = torch.cat([block.log_evidence for block in self._blocks(all_rows)])
-        cumulative = torch.softmax(log_evidence, 0).cumsum(0).T.contiguous().cpu()
-        selected = torch.searchsorted(cumulative, torch.as_tensor(uniform.T.copy()))
-        selected = selected.clamp_max(len(log_evidence) - 1).T
+        log_weight = torch.cat([block.updated_log_weight for block in self._blocks(all_rows)])
+        selected = selected_draws(log_weight.cpu(), torch.as_tensor(uniform))
         result, start = torch.empty(*normal.shape[:2], self.y.shape[1], dtype=noise.dtype), 0
         for block in self._blocks(all_rows):
             n_draws = len(block.log_evidence)
@@ -227,9 +229,7 @@ class UpdatedPrediction:
         return network, sensors, balances, draws
 
     def _matched_contributions(self, rows: slice) -> tuple[Array, Array, Array, Array]:
-        matched, (network, balances) = self.matched(
-            rows, lambda gaussian: prior_of(gaussian).mean, balance_contributions
-        )
+        matched, (network, balances) = self.matched(rows, lambda gaussian: gaussian.prior.mean, balance_contributions)
         return network, matched.contributions(), balances, np.zeros_like(network)
 
     def _sample_matched(self, normal: Array) -> Array:
@@ -259,7 +259,7 @@ class UpdatedPrediction:
         return exact if bool(exact.any()) else None
 
 
-def _sample_selected(gaussian: AnyGaussian, draw: Tensor, row: Tensor, noise: Tensor) -> Tensor:
+def _sample_selected(gaussian: Gaussian, draw: Tensor, row: Tensor, noise: Tensor) -> Tensor:
     """Sample one value from each selected Gaussian of a block (M1).
 
     Args:
@@ -268,15 +268,8 @@ def _sample_selected(gaussian: AnyGaussian, draw: Tensor, row: Tensor, noise: Te
         noise: Standard normal numbers, shape `(k, n_y + m)`.
     Returns: Shape `(k, n_y)`.
     """
-    prior, n_y = prior_of(gaussian), gaussian.mean.shape[-1]
-    mean, var = prior.mean[draw, row], prior.var[draw, row]
-    y0 = mean + var.sqrt() * noise[:, :n_y]
-    if not isinstance(gaussian, ConditionedGaussian):
-        return y0
-    shape = (*prior.mean.shape[:2], gaussian.tol_var.shape[-1])
-    target, tol_var = (part.expand(shape)[draw, row] for part in (gaussian.target, gaussian.tol_var))
-    operator = gaussian.operator.take(row)
-    selected = replace(gaussian, prior=DiagonalGaussian(mean, var), operator=operator, target=target, tol_var=tol_var)
+    selected, n_y = gaussian.take(draw, row), gaussian.mean.shape[-1]
+    y0 = selected.prior.mean + selected.prior.var.sqrt() * noise[:, :n_y]
     return selected.update(y0, noise[:, n_y:])  # M1
 
 

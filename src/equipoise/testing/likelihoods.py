@@ -3,17 +3,19 @@
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, condition
+from equipoise.gaussian import DiagonalGaussian, Gaussian, condition
 from equipoise.network import Likelihood, as_likelihood
 
 from .running import Check, bound, fitted_and_opened, numbers, require, require_close, run_checks
 
 N_ROWS, N_OUTPUTS = 4, 3
-B = torch.tensor([[1.0, -1.0, 0.5]], dtype=torch.float64)
+ITS = ("flag", "settings", "gradients", "density", "curvature", "noise")  # beginnings of names of checks
+B = torch.tensor([[1.0, -1.0, 0.5], [0.0, 1.0, 1.0]], dtype=torch.float64)
 
 
 def check_likelihood(likelihood: Likelihood) -> None:
@@ -51,32 +53,58 @@ def likelihood_checks(likelihood: Likelihood) -> Iterator[tuple[str, Check]]:
         _draws_are_independent,
         _missing_outputs_are_left_out,
         _density_integrates_to_one,
+        _density_of_two_outputs_integrates_to_one,
+        _flag_is_joint_tells_how_it_behaves,
+        _curvature_is_that_of_the_density,
         _determined_outputs_have_a_density,
         _units_shift_the_log_density,
         _gradients_are_right,
+        _noise_and_quantiles_are_those_of_the_density,
         _model_is_fitted_and_saved,
     )
     for check in checks:
         words = check.__name__.strip("_").replace("_", " ")
-        name = f"its {words}" if words.startswith(("flags", "settings", "gradients", "density")) else words
+        name = f"its {words}" if words.startswith(ITS) else words
         yield name, bound(check, likelihood)
 
 
 # --- Gaussians to try -------------------------------------------------------------------------------------------------
 
 
-def _gaussians() -> dict[str, DiagonalGaussian | ConditionedGaussian]:
-    prior = DiagonalGaussian(numbers(N_ROWS, N_OUTPUTS), numbers(N_ROWS, N_OUTPUTS, seed=1).exp())
-    target = numbers(N_ROWS, 1, seed=2)
-    return {"without balances": prior, "with a balance": condition(prior, B, target, 0.3)}
+@dataclass(frozen=True)
+class _Case:
+    """Gaussians of a few rows with balances `B y = t`, of which there may be none."""
+
+    mean: Tensor
+    var: Tensor
+    B: Tensor
+    target: Tensor
+    tol_var: float
+
+    def gaussian(self) -> Gaussian:
+        """Return the Gaussians of all rows, conditioned if there are balances."""
+        prior = DiagonalGaussian(self.mean, self.var)
+        return condition(prior, self.B, self.target, self.tol_var) if len(self.B) else prior
+
+    def rows(self, rows: slice) -> "_Case":
+        """Return the case for some of the rows."""
+        return replace(self, mean=self.mean[rows], var=self.var[rows], target=self.target[rows])
+
+    def in_units(self, s: Tensor) -> "_Case":
+        """Return the case for the outputs `y s`."""
+        return replace(self, mean=self.mean * s, var=self.var * s.square(), B=self.B / s)
+
+    def two_draws(self) -> "_Case":
+        """Return a first draw like this one, and one of another mean."""
+        return replace(self, mean=torch.stack([self.mean, self.mean + 0.1]), var=torch.stack([self.var, self.var]))
 
 
-def _rows_of(gaussian: DiagonalGaussian | ConditionedGaussian, rows: slice) -> DiagonalGaussian | ConditionedGaussian:
-    prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-    part = DiagonalGaussian(prior.mean[rows], prior.var[rows])
-    if not isinstance(gaussian, ConditionedGaussian):
-        return part
-    return condition(part, gaussian.operator, gaussian.target[rows], gaussian.tol_var)
+def _cases() -> dict[str, _Case]:
+    mean, var = numbers(N_ROWS, N_OUTPUTS), numbers(N_ROWS, N_OUTPUTS, seed=1).exp()
+    balances = {"without balances": B[:0], "with a balance": B[:1], "with coupled balances": B}
+    return {
+        name: _Case(mean, var, rows, numbers(N_ROWS, len(rows), seed=2), tol_var=0.3) for name, rows in balances.items()
+    }
 
 
 def _sensors(likelihood: Likelihood) -> list[float]:
@@ -98,7 +126,7 @@ def _flags_are_set(likelihood: Likelihood) -> None:
 def _settings_make_it_again(likelihood: Likelihood) -> None:
     settings = json.loads(json.dumps(likelihood.settings()))
     copies = [type(likelihood)(**settings), pickle.loads(pickle.dumps(likelihood))]
-    gaussian, y = _gaussians()["with a balance"], numbers(N_ROWS, N_OUTPUTS, seed=3)
+    gaussian, y = _cases()["with a balance"].gaussian(), numbers(N_ROWS, N_OUTPUTS, seed=3)
     for copy in copies:
         same = torch.equal(copy.log_prob(gaussian, y, 0.4), likelihood.log_prob(gaussian, y, 0.4))
         require(same, "a copy from settings() or by pickle must have the same density")
@@ -106,30 +134,28 @@ def _settings_make_it_again(likelihood: Likelihood) -> None:
 
 def _rows_are_independent(likelihood: Likelihood) -> None:
     y = numbers(N_ROWS, N_OUTPUTS, seed=3)
-    for case, gaussian in _gaussians().items():
+    for case, made in _cases().items():
+        gaussian = made.gaussian()
         for w in _sensors(likelihood):
             value = likelihood.log_prob(gaussian, y, w)
             require(value.shape == (N_ROWS,), f"{case}: expected one number per row, got {tuple(value.shape)}")
             require(value.dtype == torch.float64, f"{case}: expected float64, got {value.dtype}")
-            rows = [likelihood.log_prob(_rows_of(gaussian, slice(i, i + 1)), y[i : i + 1], w) for i in range(N_ROWS)]
+            rows = [likelihood.log_prob(made.rows(slice(i, i + 1)).gaussian(), y[i : i + 1], w) for i in range(N_ROWS)]
             require_close(torch.cat(rows), value, 1e-12, f"{case}: row by row")
 
 
 def _draws_are_independent(likelihood: Likelihood) -> None:
     y, w = numbers(N_ROWS, N_OUTPUTS, seed=3), _sensors(likelihood)[0]
-    for case, gaussian in _gaussians().items():
-        prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-        draws = DiagonalGaussian(torch.stack([prior.mean, prior.mean + 0.1]), torch.stack([prior.var, prior.var]))
-        if isinstance(gaussian, ConditionedGaussian):
-            draws = condition(draws, gaussian.operator, gaussian.target, gaussian.tol_var)
-        value = likelihood.log_prob(draws, y, w)
+    for case, made in _cases().items():
+        value = likelihood.log_prob(made.two_draws().gaussian(), y, w)
         require(value.shape == (2, N_ROWS), f"{case}: expected shape (2, {N_ROWS}), got {tuple(value.shape)}")
-        require_close(value[0], likelihood.log_prob(gaussian, y, w), 1e-12, f"{case}: first of two draws")
+        require_close(value[0], likelihood.log_prob(made.gaussian(), y, w), 1e-12, f"{case}: first of two draws")
 
 
 def _missing_outputs_are_left_out(likelihood: Likelihood) -> None:
     y, w = numbers(N_ROWS, N_OUTPUTS, seed=3), _sensors(likelihood)[0]
-    for case, gaussian in _gaussians().items():
+    for case, made in _cases().items():
+        gaussian = made.gaussian()
         nothing = likelihood.log_prob(gaussian, torch.full_like(y, torch.nan), w)
         require_close(nothing, torch.zeros(N_ROWS).double(), 1e-9, f"{case}: nothing measured has density 1")
         part = y.clone()
@@ -148,25 +174,74 @@ def _determined_outputs_have_a_density(likelihood: Likelihood) -> None:
 
 def _density_integrates_to_one(likelihood: Likelihood) -> None:
     w, grid = _sensors(likelihood)[0], torch.linspace(-40.0, 40.0, 20_001, dtype=torch.float64)
-    for case, gaussian in _gaussians().items():
+    for case, made in _cases().items():
+        gaussian = made.rows(slice(0, 1)).gaussian()
         for j in range(N_OUTPUTS):
             y = torch.full((len(grid), 1, N_OUTPUTS), torch.nan, dtype=torch.float64)
             y[:, 0, j] = grid
-            density = likelihood.log_prob(_rows_of(gaussian, slice(0, 1)), y, w).exp()[:, 0]
+            density = likelihood.log_prob(gaussian, y, w).exp()[:, 0]
             total = torch.trapezoid(density, grid)
             require_close(total, torch.ones(()).double(), 1e-3, f"{case}: integral over output {j}")
+
+
+def _density_of_two_outputs_integrates_to_one(likelihood: Likelihood) -> None:
+    w, grid = _sensors(likelihood)[0], torch.linspace(-25.0, 25.0, 501, dtype=torch.float64)
+    for case, made in _cases().items():
+        gaussian = made.rows(slice(0, 1)).gaussian()
+        y = torch.full((len(grid), len(grid), 1, N_OUTPUTS), torch.nan, dtype=torch.float64)
+        y[..., 0, 0], y[..., 0, 1] = grid.unsqueeze(-1), grid
+        density = likelihood.log_prob(gaussian, y, w).exp()[..., 0]
+        total = torch.trapezoid(torch.trapezoid(density, grid), grid)
+        require_close(total, torch.ones(()).double(), 5e-3, f"{case}: integral over outputs 0 and 1")
+
+
+def _flag_is_joint_tells_how_it_behaves(likelihood: Likelihood) -> None:
+    """Compare the density of whole rows with the product of those of single outputs, which balances connect."""
+    y, w = numbers(N_ROWS, N_OUTPUTS, seed=3), _sensors(likelihood)[0]
+    gaussian, product = _cases()["with coupled balances"].gaussian(), torch.zeros(N_ROWS).double()
+    for j in range(N_OUTPUTS):
+        alone = torch.full_like(y, torch.nan)
+        alone[:, j] = y[:, j]
+        product = product + likelihood.log_prob(gaussian, alone, w)
+    independent = bool(((likelihood.log_prob(gaussian, y, w) - product).abs() < 1e-6).all())
+    rule = f"is_joint must be {not independent}, for the density of a row is {'' if independent else 'not '}the product"
+    require(independent != likelihood.is_joint, f"{rule} of those of its outputs")
+
+
+def _curvature_is_that_of_the_density(likelihood: Likelihood) -> None:
+    """Compare with the Hessian by autograd in the mean before conditioning, negative eigenvalues set to 0."""
+    y = numbers(N_ROWS, N_OUTPUTS, seed=3)
+    y[0, 1] = torch.nan
+    for case, made in _cases().items():
+        for w in _sensors(likelihood):
+            gaussian = made.gaussian()
+            expected = Likelihood.curvature_root(likelihood, gaussian, y, w)
+            curvature = likelihood.curvature(gaussian, y, w)
+            require_close(curvature, expected @ expected.mT, 1e-6, f"{case}: curvature in the mean")
+
+
+def _noise_and_quantiles_are_those_of_the_density(likelihood: Likelihood) -> None:
+    """Compare the variance of sensor noise with w, and the distribution function of an output with its density."""
+    w = _sensors(likelihood)[0]
+    noise = likelihood.sensor_noise(numbers(200_000, 1, seed=5), w)
+    error = abs(float(noise.square().mean()) - w) / max(float(noise.square().std()) / len(noise) ** 0.5, 1e-300)
+    require(error < 5.0, f"sensor_noise must have variance {w}, but has {float(noise.square().mean()):.4g}")
+    mean, var = torch.zeros(1, 1).double(), torch.full((1, 1), 0.7).double()
+    grid = torch.linspace(-4.0, 4.0, 801, dtype=torch.float64).reshape(-1, 1, 1)
+    F = likelihood.measured_cdf(grid, mean, var, w)[:, 0, 0]
+    density = likelihood.log_prob(DiagonalGaussian(mean, var), grid, w).exp()[:, 0]
+    advice = "define measured_cdf and sensor_noise, and set normal_noise to False"
+    slope = torch.gradient(F, spacing=(grid[:, 0, 0],))[0][1:-1]
+    error = float((slope - density[1:-1]).abs().max())
+    require(error < 2e-3, f"the derivative of measured_cdf must be the density, but is {error:.2g} off; {advice}")
 
 
 def _units_shift_the_log_density(likelihood: Likelihood) -> None:
     """Compare the density in other units of the outputs, `y s`: its logarithm is less by `Σ log s`."""
     y, s, w = numbers(N_ROWS, N_OUTPUTS, seed=3), torch.tensor([2.0, 0.5, 10.0]).double(), _sensors(likelihood)[0]
-    for case, gaussian in _gaussians().items():
-        prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-        other: DiagonalGaussian | ConditionedGaussian = DiagonalGaussian(prior.mean * s, prior.var * s.square())
-        if isinstance(gaussian, ConditionedGaussian):
-            other = condition(other, B / s, gaussian.target, gaussian.tol_var)
-        shifted = likelihood.log_prob(other, y * s, w * s.square()) + s.log().sum()
-        require_close(shifted, likelihood.log_prob(gaussian, y, w), 1e-9, f"{case}: other units")
+    for case, made in _cases().items():
+        shifted = likelihood.log_prob(made.in_units(s).gaussian(), y * s, w * s.square()) + s.log().sum()
+        require_close(shifted, likelihood.log_prob(made.gaussian(), y, w), 1e-9, f"{case}: other units")
 
 
 def _gradients_are_right(likelihood: Likelihood) -> None:
@@ -179,7 +254,7 @@ def _gradients_are_right(likelihood: Likelihood) -> None:
     leaves = [part.requires_grad_() for part in (mean, var, target, tol_var, w)]
 
     def density(mean: Tensor, var: Tensor, target: Tensor, tol_var: Tensor, w: Tensor) -> Tensor:
-        return likelihood.log_prob(condition(DiagonalGaussian(mean, var), B, target, tol_var), y, w)
+        return likelihood.log_prob(condition(DiagonalGaussian(mean, var), B[:1], target, tol_var), y, w)
 
     try:
         torch.autograd.gradcheck(density, leaves)

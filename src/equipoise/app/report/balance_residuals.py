@@ -1,6 +1,5 @@
 """Residuals of each balance: of measured rows, and of the model's means and draws before and after conditioning."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from equipoise.balances import Equality
-from equipoise.gaussian import ConditionedGaussian
 from equipoise.network import derived_seed
 from equipoise.prediction import Predictive
 
@@ -99,17 +97,14 @@ def unconditioned_residuals(p: Predictive, n: int) -> tuple[Array, Array]:
     """
     constraint = p.constraint
     generator = torch.Generator(p.device).manual_seed(derived_seed(p.seed, n, 3))
-    few = dataclasses.replace(p, n_draws=n)
     means, draws = np.empty((2, n, len(p.X), constraint.n_balances))
-    for rows in few.chunks():
-        first = 0
-        for part in few.components(rows):
-            gaussian = part.gaussian
-            prior = gaussian.prior if isinstance(gaussian, ConditionedGaussian) else gaussian
-            for residuals, y in ((means, prior.mean), (draws, prior.sample(1, generator)[0])):
-                in_user_units = p.standardizer.outputs_to_user(y.cpu().numpy())
-                residuals[first : first + len(y), rows] = constraint.residual(p.X[rows], in_user_units)
-            first += len(prior.mean)
+    for rows in p.chunks():
+        outputs = torch.empty(2, n, rows.stop - rows.start, len(p.outputs), dtype=torch.float64)
+        for places, part in p.equal_draws(rows, range(n)):
+            prior = part.gaussian.prior
+            outputs[0][places], outputs[1][places] = prior.mean.cpu(), prior.sample(1, generator)[0].cpu()
+        for residuals, y in zip((means, draws), outputs.numpy(), strict=True):
+            residuals[:, rows] = constraint.residual(p.X[rows], p.standardizer.outputs_to_user(y))
     return means, draws
 
 

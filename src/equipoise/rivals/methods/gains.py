@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian
+from equipoise.gaussian import ConditionedGaussian, Gaussian
 from equipoise.network import Imposition
 
 GainRule = Callable[[Float[Tensor, "m n_y"]], Float[Tensor, "n_y m"]]
@@ -97,6 +97,29 @@ class GainGaussian(ConditionedGaussian):
     def reduction(self) -> Float[Tensor, "... n_y"]:
         """Variance before the shift less that after it; negative where the constant gain adds variance."""
         return self._to_outputs(self.prior.var) - self.var
+
+    def gain_rows(self) -> Float[Tensor, "... m n_y"]:
+        """Return `Gᵀ`, the same for all rows."""
+        return self.G.mT.expand(*self.prior.mean.shape[:-1], *self.G.mT.shape)
+
+    def curvature_root(
+        self, y: Float[Tensor, "... n_y"], sensor_var: Float[Tensor, "..."] | float = 0.0
+    ) -> Float[Tensor, "... n_y k"]:
+        """Return a root of the Hessian of the joint density by autograd; arguments are those of `log_prob`."""
+        return Gaussian.curvature_root(self, y, sensor_var)
+
+    def mean_reduction_lost(self, weight: Float[Tensor, "n_draws n"] | None) -> Float[Tensor, "n m n_y"]:
+        """Average the reductions that are lost without each of the balances; arguments are those of `Gaussian`."""
+        return Gaussian.mean_reduction_lost(self, weight)
+
+    def weighted_covariance(self, weight: Float[Tensor, "n_draws n"]) -> Float[Tensor, "n n_y n_y"]:
+        """Sum covariances over draws, `M diag(Σ_d π_d v_d) Mᵀ`.
+
+        Args:
+            weight: Weights of the draws in each row.
+        """
+        var = torch.einsum("dn,dni->ni", weight, self.prior.var)
+        return ((self.M * var.unsqueeze(-2)) @ self.M.mT).to(self.dtype)
 
     def covariance(self) -> Float[Tensor, "... n_y n_y"]:
         """Compute `M diag(v) Mᵀ`."""

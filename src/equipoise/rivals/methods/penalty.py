@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian
+from equipoise.gaussian import ConditionedGaussian, DiagonalGaussian, Gaussian
 from equipoise.network import Imposition, Likelihood, marginal
 
 
@@ -32,6 +32,11 @@ class ResidualGaussian(DiagonalGaussian):
     def before(cls, conditioned: ConditionedGaussian) -> "ResidualGaussian":
         """Return the Gaussian as it was before conditioning, with its residual."""
         return cls(conditioned.prior.mean, conditioned.prior.var, conditioned.innovation)
+
+    @property
+    def innovation(self) -> Float[Tensor, "... m"]:  # type: ignore[override]
+        """The residual, although the balances condition nothing."""
+        return self.residual
 
 
 class KeepResidual(Imposition):
@@ -56,11 +61,6 @@ class Penalised(Likelihood):
 
     strength: float
 
-    def log_prob(
-        self, gaussian: DiagonalGaussian | ConditionedGaussian, y: Tensor, sensor_var: Tensor | float = 0.0
-    ) -> Tensor:
+    def log_prob(self, gaussian: Gaussian, y: Tensor, sensor_var: Tensor | float = 0.0) -> Tensor:
         """Compute the log density less the penalty; arguments are those of `Likelihood.log_prob`."""
-        density = marginal(gaussian, y, sensor_var)
-        if not isinstance(gaussian, ResidualGaussian):
-            return density
-        return density - self.strength * gaussian.residual.square().sum(-1)
+        return marginal(gaussian, y, sensor_var) - self.strength * gaussian.innovation.square().sum(-1)
