@@ -24,7 +24,7 @@ from .gaussian import (
     condition as condition,
 )
 from .loading import load as load
-from .network import Likelihood as Likelihood, WeightPosterior as WeightPosterior
+from .network import Laplace as Laplace, Likelihood as Likelihood, WeightPosterior as WeightPosterior
 from .prediction import Components as Components, Ledger as Ledger, Predictive as Predictive, metrics as metrics
 from .reconciliation import (
     ModelReconciliation as ModelReconciliation,

@@ -328,12 +328,14 @@ def _rebuild_model(
     """Build the fitted estimator that a header describes, with its tensors."""
     from equipoise.data import Standardizer
     from equipoise.estimator import ConstrainedBNNRegressor
-    from equipoise.network import LIKELIHOODS, POSTERIORS
+    from equipoise.network import LIKELIHOODS, POSTERIORS, Laplace
 
     parameters, network = parse_configuration(description.configuration), description.network
     if parameters["likelihood"] not in LIKELIHOODS:
         parameters["likelihood"] = likelihood_of(network, implementations)
-    if parameters["posterior"] not in POSTERIORS:
+    if parameters["posterior"] == Laplace.name:
+        parameters["posterior"] = Laplace(network.posterior_settings["n_members"])
+    elif parameters["posterior"] not in POSTERIORS:
         parameters["posterior"] = posterior_of(network, implementations)
     kind = estimator_class(description.estimator.name, [ConstrainedBNNRegressor, *implementations])
     accepted = inspect.signature(kind).parameters.keys()

@@ -118,9 +118,9 @@ def posterior_of(network: Network, implementations: Sequence[type] = ()) -> Post
 
 def draws_class(network: Network, implementations: Sequence[type] = ()) -> type[WeightDraws]:
     """Return the class of what draws the weights; arguments are those of `likelihood_of`."""
-    from equipoise.network import POSTERIORS, Members, WeightDraws
+    from equipoise.network import POSTERIORS, LinearisedLaplace, Members, WeightDraws
 
-    own = {Members.name: Members, **POSTERIORS}
+    own = {Members.name: Members, LinearisedLaplace.name: LinearisedLaplace, **POSTERIORS}
     if network.posterior in own:
         return own[network.posterior]  # type: ignore[return-value]
     return implementation_named("posterior", network.posterior, implementations, WeightDraws)

@@ -13,6 +13,8 @@ from .likelihood import (
     joint as joint,
     marginal as marginal,
 )
+from .linearised import LinearisedLaplace as LinearisedLaplace, spread_over_members as spread_over_members
+from .mean_head import MeanHead as MeanHead
 from .members import Members as Members, member_seeds as member_seeds, starting_members as starting_members
 from .mlp import (
     BayesianMLP as BayesianMLP,
@@ -27,6 +29,7 @@ from .posterior import (
     DRAW_BLOCK as DRAW_BLOCK,
     POSTERIORS as POSTERIORS,
     ForwardPass as ForwardPass,
+    Laplace as Laplace,
     PosteriorFactory as PosteriorFactory,
     WeightDraws as WeightDraws,
     WeightPosterior as WeightPosterior,

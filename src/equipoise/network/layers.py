@@ -6,6 +6,7 @@ their gradients.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,25 @@ ACTIVATIONS = {
     "relu": torch.relu,
     "gelu": nn.functional.gelu,
 }
+
+
+def _silu_slope(a: Tensor) -> Tensor:
+    s = torch.sigmoid(a)
+    return s * (1.0 + a * (1.0 - s))
+
+
+def _gelu_slope(a: Tensor) -> Tensor:
+    density = torch.exp(-0.5 * a.square()) / math.sqrt(2.0 * math.pi)
+    return 0.5 * (1.0 + torch.erf(a / math.sqrt(2.0))) + a * density
+
+
+SLOPES = {
+    "silu": _silu_slope,
+    "tanh": lambda a: 1.0 - torch.tanh(a).square(),
+    "relu": lambda a: (a > 0).to(a.dtype),
+    "gelu": _gelu_slope,
+}
+"""Derivatives of the activations."""
 WIDEST = 256  # layer for which one core is enough
 
 

@@ -10,6 +10,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from equipoise.errors import InputError, InputTypeError, check_choice
+from equipoise.errors import InputError, InputTypeError, check_choice, check_count
 from equipoise.network.heads import NetworkGaussian
 
 DRAW_BLOCK = 32  # draws that share one seeded stream: draw d depends neither on their number nor on chunks of rows
@@ -253,11 +254,37 @@ def standard_normals(
     return torch.randn(tuple(shape), generator=generator, dtype=like.dtype, device=device).to(like.device)
 
 
-def as_posterior(posterior: Any) -> PosteriorFactory:
-    """Return what makes the posterior that a user names or passes.
+@dataclass(frozen=True)
+class Laplace:
+    """The choice of a linearised Laplace posterior: `posterior=Laplace(n_members=5)`, or "laplace" with defaults.
+
+    Networks are trained to modes of their posterior, with priors whose strength follows from the evidence, and their
+    means are linear in the weights about these modes (V5).
 
     Args:
-        posterior: "mean-field", a class that derives from `WeightPosterior`, or `functools.partial` of one.
+        n_members: Number of networks, trained side by side, which share tolerances and sensors.
+    Raises:
+        InputError: If `n_members` is not a whole number of at least 1.
+
+    Example:
+        >>> Laplace(n_members=1)
+        Laplace(n_members=1)
+    """
+
+    n_members: int = 3
+
+    name: ClassVar[str] = "laplace"
+
+    def __post_init__(self):
+        check_count("n_members", self.n_members)
+
+
+def as_posterior(posterior: Any) -> PosteriorFactory | Laplace:
+    """Return what makes the posterior that a user names or passes, or the choice of a Laplace posterior.
+
+    Args:
+        posterior: "mean-field", "laplace", a `Laplace`, a class that derives from `WeightPosterior`, or
+            `functools.partial` of one.
     Raises:
         InputError: For another name, or a class of yours with one of these names.
         InputTypeError: If it is neither a name nor such a class.
@@ -266,17 +293,19 @@ def as_posterior(posterior: Any) -> PosteriorFactory:
         >>> as_posterior("mean-field").__name__
         'MeanFieldGaussian'
     """
+    if isinstance(posterior, Laplace):
+        return posterior
     made = posterior.func if isinstance(posterior, partial) else posterior
     if isinstance(made, type) and issubclass(made, WeightPosterior):
-        if POSTERIORS.get(made.name, made) is not made:
+        if made.name == Laplace.name or POSTERIORS.get(made.name, made) is not made:
             rule = f"{made.__name__} must have a name of its own, but got {made.name!r}"
             raise InputError(f"{rule}, which belongs to the library. Give the class another one.")
         return posterior
     if not isinstance(posterior, str):
         advice = "Pass a class that derives from equipoise.WeightPosterior, or functools.partial of one."
         raise InputTypeError(f"posterior must be a name or a class, but got {posterior!r}. {advice}")
-    check_choice("posterior", posterior, POSTERIORS)
-    return POSTERIORS[posterior]
+    check_choice("posterior", posterior, [*POSTERIORS, Laplace.name])
+    return Laplace() if posterior == Laplace.name else POSTERIORS[posterior]
 
 
 def posterior_name(posterior: Any) -> str:

@@ -1,6 +1,7 @@
 from .checkpoint import TrainingError as TrainingError
 from .distributed import LostProcessError as LostProcessError, current as current, joined as joined
 from .errors_of_means import mean_rmse as mean_rmse, mean_squares as mean_squares
+from .laplace_recipe import LaplaceRecipe as LaplaceRecipe
 from .learners import Learner as Learner
 from .loop import History as History, TrainingRun as TrainingRun, train as train
 from .means_fit import FittedMeans as FittedMeans, fit_means as fit_means

@@ -386,6 +386,9 @@ class MembersLearner(Learner):
             parameter.grad = gradient
 
 
+LearnerFactory = Callable[[ConstrainedBNN, int, Group], Learner]
+
+
 def learner_of(model: ConstrainedBNN, seed: int = 0, group: Group = ALONE) -> Learner:
     """Return the learner for a model's weights; arguments are those of `Learner`."""
     kind = MembersLearner if isinstance(model.network.posterior, Members) else PosteriorLearner

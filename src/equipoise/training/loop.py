@@ -27,7 +27,7 @@ from equipoise.network import LIKELIHOODS, ConstrainedBNN, derived_seed
 from equipoise.training.best_states import BestStates
 from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.distributed import ALONE, Group, current
-from equipoise.training.learners import learner_of
+from equipoise.training.learners import LearnerFactory, learner_of
 from equipoise.training.optimizer import Adam
 from equipoise.training.phases import PHASES, Phase, PhaseFactory
 from equipoise.training.plan import TrainingPlan
@@ -66,6 +66,7 @@ def train(
     *,
     seed: int = 0,
     phases: Sequence[PhaseFactory] = PHASES,
+    learner: LearnerFactory = learner_of,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 10.0,
     verbose: bool = False,
@@ -83,6 +84,7 @@ def train(
         plan: Settings; defaults if None.
         seed: Determines all randomness.
         phases: What is minimised, in this order; by default means, bound and noise.
+        learner: Makes the learner of the model; by default that of a posterior or of members.
         checkpoint: A file from which training continues if it exists, and which is kept up to date (atomically).
         checkpoint_seconds: Least time between two writes of it.
         verbose: Show a progress bar.
@@ -93,7 +95,7 @@ def train(
         TrainingError: If the loss is not finite, or if the checkpoint is damaged or belongs to another run.
     """
     group = current()
-    run = TrainingRun(model, rows, validation, plan or TrainingPlan(), seed, phases, group)
+    run = TrainingRun(model, rows, validation, plan or TrainingPlan(), seed, phases, group, learner)
     fingerprint = run.fingerprint() if checkpoint or group.size > 1 else ""
     group.check_same(fingerprint)
     keeper = Checkpoint(checkpoint if group.rank == 0 else None, fingerprint, checkpoint_seconds)
@@ -126,9 +128,10 @@ class TrainingRun:
         seed: int,
         phases: Sequence[PhaseFactory] = PHASES,
         group: Group = ALONE,
+        learner: LearnerFactory = learner_of,
     ):
         self.model, self.rows, self.validation, self.plan, self.seed = model, rows, validation, plan, seed
-        self.group, self.learner = group, learner_of(model, seed, group)
+        self.group, self.learner = group, learner(model, seed, group)
         self.phases = [phase(self.learner, plan) for phase in phases]
         self.history, self.best = History(stopped="all epochs run"), BestStates(self.learner.n_members)
         self.phase: Phase | None = None
@@ -214,6 +217,7 @@ class TrainingRun:
         record: dict = {"epoch": len(self.history.epochs), "phase": phase.name}
         self.group.follow_first(self._trained)
         record[phase.loss] = float((torch.tensor(parts, dtype=torch.float64) * sizes).sum() / sizes.sum())
+        phase.finish_epoch(self.rows, self.epoch)
         with torch.no_grad():
             record |= phase.summary()
         self.epoch += 1

@@ -110,6 +110,15 @@ class Phase(ABC):
         """Return whether the objective still changes in the epoch with this number, from 1."""
         return False
 
+    def finish_epoch(self, rows: AnyRows, epoch: int) -> None:
+        """Change what follows from the state after an epoch; nothing by default.
+
+        Args:
+            rows: Training rows.
+            epoch: Number of the epoch within the phase, from 0.
+        """
+        return None
+
     def summary(self) -> dict:
         """Return further entries for the record of an epoch."""
         return {}

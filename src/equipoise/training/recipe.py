@@ -60,6 +60,8 @@ class Recipe:
 
     Attributes:
         can_stream: Whether `fit` accepts rows that are read batch by batch.
+        holds_out: Whether held-out rows decide when training stops.
+        has_sensor_head: Whether the noise of learned sensors depends on the inputs (V4).
     """
 
     likelihood: Likelihood
@@ -75,6 +77,8 @@ class Recipe:
     device: torch.device
 
     can_stream: ClassVar[bool] = True
+    holds_out: ClassVar[bool] = True
+    has_sensor_head: ClassVar[bool] = True
 
     def tolerances(self, names: Sequence[str], obeyed: NDArray[np.bool_]) -> dict:
         """Return the tolerance of each balance by name.
@@ -111,7 +115,7 @@ class Recipe:
             data.Y.shape[1],
             self.hidden,
             self.activation,
-            sensor_head=sensor is not None and bool(sensor.learned.any()),
+            sensor_head=self.has_sensor_head and sensor is not None and bool(sensor.learned.any()),
             prior_std=self.prior_std,
             generator=torch.Generator().manual_seed(derived_seed(self.seed, 5)),
             posterior=self.posterior,

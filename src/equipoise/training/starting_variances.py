@@ -40,7 +40,23 @@ def split_residuals(
     if weights is None:
         return split_residuals(model, rows, validation, model.network.posterior.loc)
     tables = [rows] if validation is None or len(validation) == 0 else [rows, validation]
-    var = torch.stack([_var_of_means(model, table, weights) for table in tables]).amax(0)
+    split_variances(
+        model, rows, torch.stack([_var_of_means(model, table, weights) for table in tables]).amax(0), weights
+    )
+
+
+@torch.no_grad()
+def split_variances(
+    model: ConstrainedBNN, rows: AnyRows, var: Float[Tensor, " n_y"], weights: Float[Tensor, " P"]
+) -> None:
+    """Set variance head, learned sensors and learned tolerances from residual variances of the outputs (Z5).
+
+    Args:
+        model: The model; changed in place.
+        rows: Training rows, read piece by piece.
+        var: Residual variances `s²`.
+        weights: The weight vector whose variance head is set.
+    """
     var = var.clamp_min(1e-8)
     if model.conditioning is not None:
         var = var - _start_balances(model, rows, var)
