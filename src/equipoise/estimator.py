@@ -90,8 +90,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         activation: "silu", "tanh", "relu" or "gelu".
         prior_std: Prior standard deviation of every weight (the paper: 1).
         posterior: "mean-field", the paper's posterior of the weights; "laplace" or a `Laplace`, a linearised Laplace
-            posterior, which needs no held-out rows and is the better one on small tables; or a `WeightPosterior` class
-            of your own.
+            posterior, which is meant for small tables and holds no rows out; or a `WeightPosterior` class of your own.
         max_epochs: Upper bound on training epochs; None takes the training plan's.
         n_draws: Number of posterior draws that predictions average over.
         validation_fraction: Fraction of the rows held out to decide when training stops.

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from equipoise.network.heads import NetworkGaussian
 from equipoise.network.layers import ACTIVATIONS, SLOPES
-from equipoise.network.mlp import BayesianMLP, NetworkGaussian
 from equipoise.network.posterior import DRAW_BLOCK, ForwardPass, WeightDraws, n_weights
 
 
@@ -64,7 +64,7 @@ class LinearisedLaplace(WeightDraws):
     @torch.no_grad()
     def evaluate(
         self,
-        network: BayesianMLP,
+        network: Any,
         weights: Float[Tensor, "n_draws P_and_member"],
         x: Float[Tensor, "n n_x"],
         forward: ForwardPass,
@@ -72,7 +72,7 @@ class LinearisedLaplace(WeightDraws):
         """Evaluate the network at the members' points, and add what the draws change in the means (V5).
 
         Args:
-            network: The network.
+            network: The `BayesianMLP`.
             weights: Draws from `draw_block`, all or some of them.
             x: Standardized inputs.
             forward: The network's forward pass, which is not used.
@@ -86,6 +86,7 @@ class LinearisedLaplace(WeightDraws):
 
         n_y, last = network.n_outputs, len(network.sizes) - 2
         h, tangent = x.expand(len(self.points), *x.shape), None
+        units = h
         layers = zip(network.layers(self.points), network.layers(changes), strict=True)
         for i, ((W, bias), (dW, dbias)) in enumerate(layers):
             change = torch.baddbmm(dbias.unsqueeze(-2), of_draws(h), dW)

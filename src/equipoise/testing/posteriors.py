@@ -28,7 +28,7 @@ def check_posterior(posterior: PosteriorFactory) -> None:
         >>> from equipoise.network import POSTERIORS
         >>> check_posterior(POSTERIORS["mean-field"])
     """
-    run_checks(posterior_checks(as_posterior(posterior)), posterior_name(posterior))
+    run_checks(posterior_checks(as_posterior(posterior)), posterior_name(posterior))  # type: ignore[arg-type]
 
 
 def posterior_checks(posterior: PosteriorFactory) -> Iterator[tuple[str, Check]]:

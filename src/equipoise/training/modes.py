@@ -8,6 +8,7 @@ of the linearised network.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -84,17 +85,20 @@ class ModesLearner(MembersLearner):
         n_rows: Number of training rows, of which the priors are one part in the loss per row.
     """
 
-    members: Modes
-
     def __init__(self, model: ConstrainedBNN, seed: int = 0, group: Group = ALONE, n_rows: int = 1):
         super().__init__(model, seed, group)
         self.n_rows = n_rows
 
+    @property
+    def modes(self) -> Modes:
+        """The members, with the strength of their priors."""
+        return self.members  # type: ignore[return-value]
+
     def backward_misfit(self, batch: Rows) -> Float[Tensor, " n_members"]:
         """Return the negative log likelihood per row without balances, and leave the gradient of it and the prior."""
         x = batch.x.unflatten(0, (self.n_members, -1))
-        mean = self.model.network.at(self.members.weights, x).mean
-        y, var = batch.y.unflatten(0, (self.n_members, -1)), self.members.misfit_var
+        mean = self.model.network.at(self.modes.weights, x).mean
+        y, var = batch.y.unflatten(0, (self.n_members, -1)), self.modes.misfit_var
         measured = ~y.isnan()
         error = torch.where(measured, y - mean, 0.0)
         losses = 0.5 * (error.square() / var + torch.where(measured, var.log(), 0.0)).sum(-1).mean(1)
@@ -103,25 +107,35 @@ class ModesLearner(MembersLearner):
     def backward_mode(self, batch: Rows) -> Float[Tensor, " n_members"]:
         """Return the negative log likelihood per row, and leave the gradient of it and the prior."""
         x = batch.x.unflatten(0, (self.n_members, -1))
-        prior = self.model.network.at(self.members.weights, x)
+        prior = self.model.network.at(self.modes.weights, x)
         flat = DiagonalGaussian(prior.mean.flatten(0, 1), prior.var.detach().flatten(0, 1))
         return self._with_prior(-self.log_prob(flat, batch).unflatten(0, (self.n_members, -1)).mean(1))
 
     def _with_prior(self, losses: Tensor) -> Tensor:
-        weights = self.members.weights
-        prior = 0.5 * (self.members.precision_of_each * weights.square()).sum() / self.n_rows
+        weights = self.modes.weights
+        prior = 0.5 * (self.modes.precision_of_each * weights.square()).sum() / self.n_rows
         self._differentiate(losses.sum() + prior, [weights])
         return losses.detach()
 
     def conditioned(self, gaussian: DiagonalGaussian, rows: Rows) -> Gaussian:
-        """Condition the network's Gaussian on the balances, with tolerances and offsets at their medians."""
+        """Condition the network's Gaussian on the balances, with tolerances and offsets at their medians.
+
+        Args:
+            gaussian: The network's Gaussian at the rows.
+            rows: The rows.
+        """
         layer = self.model.conditioning
         offset = None if layer is None or layer.offset is None else layer.offset.loc.detach()
         tol_var = None if layer is None else layer.tolerance.median().detach()
         return self.model.condition(gaussian, rows.target, tol_var, offset, rows.B)
 
     def log_prob(self, gaussian: DiagonalGaussian, rows: Rows) -> Tensor:
-        """Compute the log density of rows from the network's Gaussian before conditioning."""
+        """Compute the log density of each row.
+
+        Args:
+            gaussian: The network's Gaussian at the rows, before conditioning.
+            rows: The rows.
+        """
         return self.model.likelihood(self.conditioned(gaussian, rows), rows.y, self.sensor_var(rows))
 
     def sensor_var(self, rows: Rows) -> Tensor | float:
@@ -156,11 +170,11 @@ class ModesLearner(MembersLearner):
             joint: Whether the likelihood is that of the model; otherwise that of the first phase.
         """
         if not joint:
-            var = self.members.misfit_var.expand(len(rows), -1)
+            var = self.modes.misfit_var.expand(len(rows), -1)
             return Measurements.of(
                 marginal, lambda mean: DiagonalGaussian(mean, var), kernel.head.mean, rows.y, 0.0, weight
             )
-        var = self.model.network.at(self.members.weights[member : member + 1].detach(), rows.x).var[0].double()
+        var = self.model.network.at(self.modes.weights[member : member + 1].detach(), rows.x).var[0].double()
         return Measurements.of(
             self.model.likelihood,
             lambda mean: self.conditioned(DiagonalGaussian(mean, var), rows),
@@ -171,10 +185,14 @@ class ModesLearner(MembersLearner):
         )
 
     def evidence(self, member: int, rows: Rows, weight: float = 1.0, joint: bool = True) -> LinearEvidence:
-        """Linearise a member at its weights and return its posterior at some rows; arguments as of `measurements`."""
-        kernel = TangentKernel(self.model.network, self.members.weights[member].detach(), rows.x)
-        found = self.measurements(member, kernel, rows, weight, joint)
-        return LinearEvidence(kernel, self.members.prior(member), found)
+        """Linearise a member at its weights and return its posterior at some rows.
+
+        Args:
+            member, rows, weight, joint: Those of `measurements`.
+        """
+        kernel = TangentKernel(self.model.network, self.modes.weights[member].detach(), rows.x)
+        measurements = self.measurements(member, kernel, rows, weight, joint)
+        return LinearEvidence(kernel, self.modes.prior(member), measurements)
 
     @torch.no_grad()
     def update_priors(self, rows: AnyRows, key: int, joint: bool) -> None:
@@ -188,16 +206,16 @@ class ModesLearner(MembersLearner):
         part, _ = self.some_rows(rows, UPDATE_NUMBERS, key)
         variances = []
         for m in range(self.n_members):
-            found = self.evidence(m, part, joint=joint)
-            found.update_precisions()
-            self.members.precisions[m] = found.precisions.of_group
+            evidence = self.evidence(m, part, joint=joint)
+            evidence.update_precisions()
+            self.modes.precisions[m] = evidence.precisions.of_group
             if not joint:
                 measured = ~part.y.isnan()
-                squares = torch.where(measured, found.residuals.square(), 0.0).sum(0)
-                freedom = torch.where(measured, found.freedom, 0.0).sum(0)
-                variances.append(self.members.misfit_var * squares / freedom.clamp_min(1e-6))
+                squares = torch.where(measured, evidence.residuals.square(), 0.0).sum(0)
+                freedom = torch.where(measured, evidence.freedom, 0.0).sum(0)
+                variances.append(self.modes.misfit_var * squares / freedom.clamp_min(1e-6))
         if variances:
-            self.members.misfit_var.copy_(torch.stack(variances).mean(0).clamp_min(1e-8))
+            self.modes.misfit_var.copy_(torch.stack(variances).mean(0).clamp_min(1e-8))
 
     @torch.no_grad()
     def fit_variances(self, rows: AnyRows, key: int, heads: bool, spreads: bool = False) -> None:
@@ -212,21 +230,26 @@ class ModesLearner(MembersLearner):
         part, weight = self.some_rows(rows, UPDATE_NUMBERS, key)
         members = []
         for m in range(self.n_members):
-            weights, precisions = self.members.weights[m].detach(), self.members.prior(m)
+            weights, precisions = self.modes.weights[m].detach(), self.modes.prior(m)
             kernel = TangentKernel(self.model.network, weights, part.x)
             head = VarianceHead.of(self.model, weights, part.x)
             members.append(FittedMember(weights, kernel, precisions, kernel.covariance(precisions), head))
-        fit = VarianceFit(self.model, part, members, self.members.head_precisions, weight)
+        fit = VarianceFit(self.model, part, members, self.modes.head_precisions, weight)
         fit.run(heads)
         if spreads:
             fit.set_spreads()
 
     @torch.no_grad()
     def start_variances(self, rows: AnyRows, validation: Rows | None, init_std: float) -> None:
-        """Split the variances of the first phase between networks, sensors and tolerances."""
-        for weights in reversed(self.members.weights.unbind()):
-            split_variances(self.model, rows, self.members.misfit_var, weights)
-        self.members.head_precisions.fill_(0.1 * len(rows))
+        """Split the variances of the first phase between networks, sensors and tolerances.
+
+        Args:
+            rows: Training rows.
+            validation, init_std: No effect.
+        """
+        for weights in reversed(self.modes.weights.unbind()):
+            split_variances(self.model, rows, self.modes.misfit_var, weights)
+        self.modes.head_precisions.fill_(0.1 * len(rows))
 
     @torch.no_grad()
     def posterior(self, rows: AnyRows, n_kept: int = KEPT_DRAWS) -> LinearisedLaplace:
@@ -237,13 +260,13 @@ class ModesLearner(MembersLearner):
             n_kept: Number of draws.
         """
         part, weight = self.some_rows(rows, FINAL_NUMBERS, 0)
-        found = [self.evidence(m, part, weight) for m in range(self.n_members)]
-        shares = member_shares(torch.tensor([each.log_evidence for each in found], dtype=torch.float64))
+        evidences = [self.evidence(m, part, weight) for m in range(self.n_members)]
+        shares = member_shares(torch.tensor([each.log_evidence for each in evidences], dtype=torch.float64))
         member = spread_over_members(shares, n_kept)
-        points = self.members.weights.detach()
+        points = self.modes.weights.detach()
         changes = torch.empty(n_kept, points.shape[1], dtype=points.dtype, device=points.device)
         generator = torch.Generator().manual_seed(derived_seed(self.seed, 13))
-        for m, each in enumerate(found):
+        for m, each in enumerate(evidences):
             own = member == m
             if not bool(own.any()):
                 continue
@@ -284,10 +307,19 @@ class _ModePhase(Phase):
         return max(1, min(self.plan.max_epochs // 2, MOST_STEPS // per_epoch))
 
     def start(self, rows: AnyRows, validation: Rows | None) -> None:
-        """Start from the weights as they are."""
+        """Start from the weights as they are.
+
+        Args:
+            rows, validation: No effect.
+        """
 
     def orders(self, n_rows: int, epoch: int) -> Tensor:
-        """Return orders of the rows with at least `STEPS_PER_EPOCH` steps."""
+        """Return orders of the rows with at least `STEPS_PER_EPOCH` steps.
+
+        Args:
+            n_rows: Number of rows.
+            epoch: Number of the epoch within the phase.
+        """
         steps = math.ceil(n_rows / self.plan.rows_per_step(n_rows))
         passes = max(1, math.ceil(STEPS_PER_EPOCH / steps))
         generators = map(torch.Generator().manual_seed, self.learner.shuffling_seeds(self.number, epoch))
@@ -302,18 +334,33 @@ class _ModePhase(Phase):
         return cosine(fraction)
 
     def finish_epoch(self, rows: AnyRows, epoch: int) -> None:
-        """Update the priors after some of the epochs."""
+        """Update the priors after some of the epochs.
+
+        Args:
+            rows: Training rows.
+            epoch: Number of the epoch within the phase, from 0.
+        """
         if _is_due(epoch, self.n_epochs, UPDATES[self.name]):
             self.update(rows, epoch)
 
+    @abstractmethod
     def update(self, rows: AnyRows, epoch: int) -> None:
-        """Update what follows from the evidence."""
-        raise NotImplementedError
+        """Update what follows from the evidence.
+
+        Args:
+            rows: Training rows.
+            epoch: Number of the epoch within the phase.
+        """
 
     def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
-        """Return the loss on held-out rows, which decides nothing."""
+        """Return the loss on held-out rows, which decides nothing.
+
+        Args:
+            rows: Held-out rows.
+            generator: No effect.
+        """
         with torch.no_grad():
-            prior = self.learner.model.network.at(self.learner.members.weights, rows.x)
+            prior = self.learner.model.network.at(self.learner.modes.weights, rows.x)
             repeated = rows.take(torch.arange(len(rows)).repeat(self.learner.n_members))
             flat = DiagonalGaussian(prior.mean.flatten(0, 1), prior.var.flatten(0, 1))
             return -self.learner.log_prob(flat, repeated).unflatten(0, (self.learner.n_members, -1)).mean(1)
@@ -325,11 +372,21 @@ class MisfitPhase(_ModePhase):
     name, number, loss = "misfit", 0, "nll"
 
     def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the misfit."""
+        """Differentiate the misfit; arguments are those of `Phase.backward`.
+
+        Args:
+            batch: The rows.
+            n_rows, fraction, generator: No effect.
+        """
         return self.learner.backward_misfit(batch)
 
     def update(self, rows: AnyRows, epoch: int) -> None:
-        """Update precisions of the priors, and variances."""
+        """Update precisions of the priors, and variances.
+
+        Args:
+            rows: Training rows.
+            epoch: Number of the epoch within the phase.
+        """
         self.learner.update_priors(rows, epoch, joint=False)
 
 
@@ -339,17 +396,32 @@ class ModePhase(_ModePhase):
     name, number, loss = "mode", 1, "nll"
 
     def start(self, rows: AnyRows, validation: Rows | None) -> None:
-        """Split the variances of the first phase, and fit them to the evidence."""
+        """Split the variances of the first phase, and fit them to the evidence.
+
+        Args:
+            rows: Training rows.
+            validation: No effect.
+        """
         self.learner.start_variances(rows, validation, 0.0)
         self.learner.fit_variances(rows, 0, heads=False)
         self.learner.fit_variances(rows, 0, heads=True)
 
     def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the negative log likelihood and the prior."""
+        """Differentiate the negative log likelihood and the prior.
+
+        Args:
+            batch: The rows.
+            n_rows, fraction, generator: No effect.
+        """
         return self.learner.backward_mode(batch)
 
     def update(self, rows: AnyRows, epoch: int) -> None:
-        """Update precisions of the priors, and now and then variances."""
+        """Update precisions of the priors, and now and then variances.
+
+        Args:
+            rows: Training rows.
+            epoch: Number of the epoch within the phase.
+        """
         self.learner.update_priors(rows, self.n_epochs + epoch, joint=True)
         if _is_due(epoch, self.n_epochs, FITS):
             last = epoch + 1 >= self.n_epochs
@@ -357,9 +429,9 @@ class ModePhase(_ModePhase):
 
     def limit_gradients(self) -> None:
         """Hold the heads, and clip."""
-        grad = self.learner.members.weights.grad
+        grad = self.learner.modes.weights.grad
         if grad is not None:
-            grad *= self.learner.members.group >= 0
+            grad *= self.learner.modes.group >= 0
         super().limit_gradients()
 
 

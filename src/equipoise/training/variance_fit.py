@@ -64,7 +64,12 @@ class VarianceHead:
 
     @torch.no_grad()
     def write(self, model: ConstrainedBNN, weights: Float[Tensor, " P"]) -> None:
-        """Write the head into a weight vector, in place."""
+        """Write the head into a weight vector, in place.
+
+        Args:
+            model: The model.
+            weights: The weight vector.
+        """
         n_y, (W, bias) = model.network.n_outputs, model.network.layers(weights)[-1]
         slopes = self.slopes / self.scale
         W[:, n_y : 2 * n_y] = slopes.to(W)

@@ -24,6 +24,9 @@ class ModelOptions(BaseModel):
     likelihood: Literal["joint", "marginal"] = Field(
         default="joint", description='"joint" tells sensor noise from the truth, "marginal" is the paper\'s'
     )
+    posterior: Literal["mean-field", "laplace"] = Field(
+        default="mean-field", description='of the weights; "laplace" is meant for small tables'
+    )
     offset: Flag = Field(default=False, description="also learn a constant offset of each balance")
     hidden: tuple[Count, ...] = Field(default=(64, 64), description="widths of the hidden layers")
     activation: Literal["silu", "tanh", "relu", "gelu"] = Field(default="silu", description='or "tanh", "relu", "gelu"')
