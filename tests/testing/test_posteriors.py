@@ -155,7 +155,7 @@ def test_a_model_with_an_outside_posterior_needs_its_class_to_be_opened(tmp_path
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("meanfield", "posterior must be one of 'mean-field', but got 'meanfield'"),
+        ("meanfield", "posterior must be one of 'mean-field', 'laplace', but got 'meanfield'"),
         (LaplaceNoise, "posterior must be a name or a class, but got <class .*Pass a class"),
     ],
 )

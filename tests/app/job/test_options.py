@@ -18,7 +18,6 @@ from equipoise.training.plan import TrainingPlan
 
 ESTIMATOR = {name: p.default for name, p in inspect.signature(ConstrainedBNNRegressor).parameters.items()}
 SAID_ELSEWHERE = {"constraint", "sensor_std", "tolerance", "training", "random_state", "checkpoint", "verbose"}
-SAID_ELSEWHERE |= {"posterior"}  # there is one to name
 
 
 def test_every_option_of_the_training_plan_has_its_default():
