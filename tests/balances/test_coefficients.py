@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from equipoise.balances.coefficients import Coefficients, ConstraintError, check_rows, read_equations
@@ -166,3 +167,11 @@ def test_rows_have_a_number_for_each_column():
     np.testing.assert_array_equal(check_rows("X", [[1, 2], [3, None]], ("u", "v")), [[1, 2], [3, np.nan]])
     with pytest.raises(ConstraintError, match=r"X must have 2 columns \('u' and 'v'\), but got shape \(1, 3\)"):
         check_rows("X", [[1, 2, 3]], ("u", "v"))
+
+
+def test_a_frame_in_another_order_of_columns_is_refused_and_other_names_go_by_position():
+    frame = pd.DataFrame({"v": [2.0], "u": [1.0]})
+    with pytest.raises(ConstraintError, match="X must have the columns 'u' and 'v' in this order, but got 'v' and 'u'"):
+        check_rows("X", frame, ("u", "v"))
+    np.testing.assert_array_equal(check_rows("X", frame[["u", "v"]], ("u", "v")), [[1.0, 2.0]])
+    np.testing.assert_array_equal(check_rows("X", frame, ("x0", "x1")), [[2.0, 1.0]])

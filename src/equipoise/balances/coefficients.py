@@ -137,9 +137,13 @@ def check_rows(argument: str, values: Numbers, columns: tuple[str, ...]) -> Floa
 
     Args:
         argument: Name of the argument, for the message.
-        values: The rows, shape `(..., n)`.
+        values: The rows, shape `(..., n)`; a frame must have its columns in this order.
         columns: Names of the n columns.
     """
+    present = tuple(map(str, getattr(values, "columns", ())))
+    if present != columns and sorted(present) == sorted(columns):
+        rule = f"{argument} must have the columns {quoted_list(columns)} in this order"
+        raise ConstraintError(f"{rule}, but got {quoted_list(present)}. Select them in this order.")
     array = _numbers(argument, values)
     if array.shape[-1:] != (len(columns),):
         rule = f"{argument} must have {len(columns)} columns ({quoted_list(columns)})"
