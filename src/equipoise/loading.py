@@ -22,8 +22,9 @@ def load(
     Args:
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
-        implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood` or a
-            `WeightPosterior`, or the class of the estimator. A file names its implementations; it never imports one.
+        implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood`, a
+            `WeightPosterior` or an `Equality`, or the class of the estimator. A file names its implementations; it
+            never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing, damaged, or of a newer format.
     """

@@ -431,6 +431,26 @@ def test_a_model_file_brings_the_equality_back_if_its_class_is_there(tmp_path, l
     np.testing.assert_array_equal(again.reconcile(X[:5], Y[:5]).mean, learned.reconcile(X[:5], Y[:5]).mean)
 
 
+def test_settings_that_json_cannot_hold_are_refused_by_name_when_a_model_is_saved(tmp_path):
+    class Weighted(SquaredTarget):
+        name = "weighted"
+
+        def settings(self):
+            return {"weights": self.weights}
+
+    x = np.linspace(1, 2, 40)[:, None]
+    model = fitted(Weighted([1.0, 1.0]), x, np.hstack([x, x**2 - x]), max_epochs=4)
+    with pytest.raises(
+        eq.ArtifactError, match=r"settings\(\) of Weighted must hold .* arrays of balances are returned"
+    ):
+        model.save(tmp_path / "m.safetensors")
+
+
+def test_the_class_of_an_equality_instead_of_an_object_is_refused_with_advice():
+    with pytest.raises(eq.EquipoiseError, match=r"the class ComponentBalance\. Pass an object, ComponentBalance\("):
+        fitted(ComponentBalance)
+
+
 def test_a_likelihood_and_an_equality_of_one_name_are_not_confused(tmp_path):
     class Noise(LaplaceNoise):
         name = "own"

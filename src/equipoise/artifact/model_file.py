@@ -52,6 +52,7 @@ from equipoise.artifact.network_description import (
     likelihood_of,
     posterior_of,
     rebuild_network,
+    settings_of,
 )
 from equipoise.balances import column_unit
 from equipoise.errors import InputTypeError, check_device
@@ -270,7 +271,7 @@ def _describe_equality(constraint: Equality | None) -> dict[str, Any]:
 
     if constraint is None or constraint.name in EQUALITIES:
         return {}
-    return {"equality": constraint.name, "equality_settings": constraint.settings()}
+    return {"equality": constraint.name, "equality_settings": settings_of(constraint)}
 
 
 def _describe_training(model: ConstrainedBNNRegressor) -> Training:

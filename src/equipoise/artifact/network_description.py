@@ -6,6 +6,7 @@ learned or given. It comes from the fitted network itself, not from the tables t
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +36,11 @@ def describe_network(model: ConstrainedBNN) -> Network:
         "sensor_head": n_units == 3 * network.n_outputs,
         "prior_std": network.posterior.prior_std,
         "posterior": network.posterior.name,
-        "posterior_settings": network.posterior.settings(),
+        "posterior_settings": settings_of(network.posterior),
         "imposition": "conditioning" if model.imposition is None else model.imposition.name,
-        "imposition_settings": {} if model.imposition is None else model.imposition.settings(),
+        "imposition_settings": {} if model.imposition is None else settings_of(model.imposition),
         "likelihood": model.likelihood.name,
-        "likelihood_settings": model.likelihood.settings(),
+        "likelihood_settings": settings_of(model.likelihood),
         "tolerances": tolerances,
         "offsets": len(tolerances) * [False] if offset is None else offset.learned.tolist(),
         "sensors": None if sensor is None else _kinds(sensor, "given", "none"),
@@ -161,11 +162,31 @@ def implementation_named(part: str, name: str, implementations: Sequence[type], 
         contract: The abstract class from which it must derive: kinds of parts may have the same names.
     Raises: ArtifactError, if there is none.
     """
-    for implementation in implementations:
-        if issubclass(implementation, contract) and getattr(implementation, "name", None) == name:
+    candidates = [implementation for implementation in implementations if issubclass(implementation, contract)]
+    for implementation in candidates:
+        if getattr(implementation, "name", None) == name:
             return implementation
+    others = ", ".join(f"{other.__name__} is named {getattr(other, 'name', None)!r}" for other in candidates)
     rule = f"The model's {part} must be known, but got {name!r}"
-    raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")
+    advice = "Pass its class: load(path, implementations=[...])"
+    raise ArtifactError(f"{rule}. {advice}; {others}." if others else f"{rule}. {advice}.")
+
+
+def settings_of(part: Any) -> dict[str, Any]:
+    """Return the settings of a part of a model.
+
+    Args:
+        part: A likelihood, a posterior, an imposition or balances.
+    Raises: ArtifactError, if a model file cannot hold them.
+    """
+    settings = part.settings()
+    try:
+        json.dumps(settings)
+    except (TypeError, ValueError) as error:
+        rule = f"settings() of {type(part).__name__} must hold what JSON can hold, but got {settings!r}"
+        advice = "Return numbers, texts, lists and mappings of them; arrays of balances are returned by arrays()"
+        raise ArtifactError(f"{rule}. {advice}.") from error
+    return settings
 
 
 def _kinds(variances: LogNormalVariance, positive: str, zero: str) -> tuple[str, ...]:

@@ -282,8 +282,14 @@ def check_equality_kind(constraint: Any) -> None:
         InputError: If its class has a name of the library, or depends on the outputs other than linearly.
     """
     if not isinstance(constraint, Equality):
-        got = f"{type(constraint).__name__}" if not isinstance(constraint, type) else f"the class {constraint.__name__}"
-        advice = "Build one with LinearConstraint.from_equations(...), or derive a class from equipoise.Equality"
+        got, advice = (
+            type(constraint).__name__,
+            "Build one with LinearConstraint.from_equations(...), or derive a class",
+        )
+        advice = f"{advice} from equipoise.Equality"
+        if isinstance(constraint, type):
+            got = f"the class {constraint.__name__}"
+            advice = f"Pass an object, {constraint.__name__}(...)" if issubclass(constraint, Equality) else advice
         raise InputTypeError(f"constraint must be a LinearConstraint or None, but got {got}. {advice}.")
     kind = type(constraint)
     name = getattr(kind, "name", None)

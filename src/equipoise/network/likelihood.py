@@ -92,7 +92,8 @@ class Likelihood(ABC):
     def sensor_noise(self, normal: Float[Tensor, "... n_y"], sensor_var: Tensor | float) -> Float[Tensor, "... n_y"]:
         """Turn standard normal numbers into sensor noise of variance w; normal by default, `√w` times the numbers.
 
-        Define it where the noise has another distribution, for instance by its quantiles at `Φ(normal)`.
+        Define it where the noise has another distribution, for instance by its quantiles at `Φ(normal)`. Noise is drawn
+        independently for each output.
 
         Args:
             normal: Standard normal numbers.
@@ -233,7 +234,11 @@ def as_likelihood(likelihood: Any) -> Likelihood:
         True
     """
     if isinstance(likelihood, Likelihood):
-        own = LIKELIHOODS.get(likelihood.name, likelihood)
+        name, is_joint = (getattr(likelihood, attribute, None) for attribute in ("name", "is_joint"))
+        if not (isinstance(name, str) and name and isinstance(is_joint, bool)):
+            rule = f"{type(likelihood).__name__} must have a name, and is_joint must be True or False"
+            raise InputError(f"{rule}, but got name={name!r} and is_joint={is_joint!r}. Set them in the class.")
+        own = LIKELIHOODS.get(name, likelihood)
         if type(own) is not type(likelihood):
             rule = f"{type(likelihood).__name__} must have a name of its own, but got {likelihood.name!r}"
             raise InputError(f"{rule}, which belongs to the library. Give the class another one.")

@@ -132,7 +132,7 @@ class WeightPosterior(WeightDraws):
 
     @abstractmethod
     def set_std(self, std: float) -> None:
-        """Set the standard deviation of every weight, leaving the means as they are."""
+        """Set the standard deviation of every weight, from all sources of spread, leaving the means as they are."""
 
     def draw_block(self, seed: int, block: int, generator: torch.Generator) -> Float[Tensor, "n_draws P"]:
         """Draw a block of weight vectors from `generator`; arguments are those of `WeightDraws.draw_block`."""
@@ -297,7 +297,12 @@ def as_posterior(posterior: Any) -> PosteriorFactory | Laplace:
         return posterior
     made = posterior.func if isinstance(posterior, partial) else posterior
     if isinstance(made, type) and issubclass(made, WeightPosterior):
-        if made.name == Laplace.name or POSTERIORS.get(made.name, made) is not made:
+        name = getattr(made, "name", None)
+        if not (isinstance(name, str) and name):
+            raise InputError(
+                f"{made.__name__} must have a name, but got {name!r}. Set the attribute name in the class."
+            )
+        if name == Laplace.name or POSTERIORS.get(name, made) is not made:
             rule = f"{made.__name__} must have a name of its own, but got {made.name!r}"
             raise InputError(f"{rule}, which belongs to the library. Give the class another one.")
         return posterior
