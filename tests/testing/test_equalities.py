@@ -1,6 +1,7 @@
 """Checks pass equalities that keep to the contract, also from outside the package, and name what does not."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from outside import ComponentBalance, Power, SquaredTarget
 
@@ -89,6 +90,17 @@ class UsesOutputs(ComponentBalance):
         return B, target if Y is None else target + Y[:, :1]
 
 
+class NeedsOutputs(ComponentBalance):
+    def linearise(self, X, Y=None):
+        B, target = super().linearise(X)
+        return B, target + 0.0 * Y[:, :1]
+
+
+class ArrayInSettings(ComponentBalance):
+    def settings(self):
+        return {"mass": np.array(self.mass)}
+
+
 class Forgets(ComponentBalance):
     def settings(self):
         return {}
@@ -122,7 +134,9 @@ class NotFinite(ComponentBalance):
         (NoName(), "its names are set: .*NoName must have a name of its own, but got ''"),
         (BalancesLast(), r"shapes fit: .*must return B of shape \(40, 2, 3\).* but got \(40, 3, 2\)"),
         (NotFinite(), "shapes fit: B and targets of finite X must be finite"),
-        (Shuffled(), "rows are independent: B of row 0 alone"),
+        (Shuffled(), "rows are independent: B of row 0 alone must be that of the row among others"),
+        (NeedsOutputs(), r"shapes fit: linearise\(X\) must work without Y .* but raised TypeError"),
+        (ArrayInSettings(), r"its settings make it again: settings\(\) must hold what JSON can hold, but got {'mass'"),
         (NarrowPattern(), "nothing lies outside the pattern: the coefficient of 'loss' in 'mass' is not 0"),
         (OwnResidual(), "residual is that of linearise: residual must be B y − t"),
         (UsesOutputs(), "residual is that of linearise: "),
@@ -158,3 +172,11 @@ def test_a_class_instead_of_an_object_and_too_few_rows_are_told_in_a_sentence():
         check_equality(ComponentBalance, COLUMN)
     with pytest.raises(AssertionError, match=r"shapes fit: X must hold at least 20 rows, got shape \(5, 4\)"):
         check_equality(ComponentBalance(), COLUMN[:5])
+
+
+def test_a_frame_whose_columns_are_in_another_order_is_refused():
+    balance = ComponentBalance()
+    frame = pd.DataFrame(COLUMN, columns=balance.columns)
+    np.testing.assert_array_equal(balance.scale([1.0, 1.0, 1.0], frame), balance.scale([1.0, 1.0, 1.0], COLUMN))
+    with pytest.raises(AssertionError, match=r"X must have its columns in the order \('feed', .* got \('x_bottom'"):
+        check_equality(balance, frame[frame.columns[::-1]])

@@ -130,6 +130,32 @@ class StdOfNoise(LaplaceNoise):
         return super().sensor_noise(normal, sensor_var**2)
 
 
+class NormalSamples(LaplaceNoise):
+    name = "normal samples"
+    sensor_noise = eq.Likelihood.sensor_noise
+
+
+class SinglePrecision(_Wrong):
+    """The mean passes through float32, which rounds it in other units in another way."""
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        rounded = eq.DiagonalGaussian(gaussian.mean.float().double(), self.output_var(gaussian))
+        return super().log_prob(rounded, y, sensor_var)
+
+
+class MaskAfterwards(_Wrong):
+    """Right in value, but zero times NaN is in its gradient."""
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        var = self.output_var(gaussian) + sensor_var
+        return (-0.5 * ((y - gaussian.mean).square() / var + (2 * torch.pi * var).log())).nansum(-1)
+
+
+class Learns(_Wrong):
+    def __init__(self):
+        self.log_degrees = torch.nn.Parameter(torch.zeros(()))
+
+
 class NoFlags(eq.Likelihood):
     name = "no flags"
     is_joint = None
@@ -152,6 +178,10 @@ class NoFlags(eq.Likelihood):
         (CurvatureOfConditionedMean(), "its curvature is that of the density: with a balance"),
         (SilentlyNormal(), "its noise and quantiles are those of the density: .*define measured_cdf"),
         (StdOfNoise(), "its noise and quantiles are those of the density: sensor_noise must have variance"),
+        (NormalSamples(), "its noise and quantiles are those of the density: sensor_noise must have the distribution"),
+        (SinglePrecision(), "units shift the log density: .*comes from float32"),
+        (MaskAfterwards(), "its gradients are right: the gradient by mean is not finite where an output is missing"),
+        (Learns(), "its flags are set: training moves no parameters of a likelihood, but log_degrees requires"),
         (FixedWidth(), "units shift the log density"),
         (Detached(), "its gradients are right"),
     ],
@@ -173,6 +203,15 @@ def test_a_model_with_an_outside_likelihood_needs_its_class_to_be_opened(tmp_pat
     again = eq.load(tmp_path / "m.safetensors", implementations=[LaplaceNoise])
     assert again.likelihood.least == again.model_.likelihood.least == 1e-9
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_a_likelihood_without_a_name_is_refused_before_it_is_fitted():
+    class Nameless(eq.Likelihood):
+        is_joint = False
+        log_prob = Marginal.log_prob
+
+    with pytest.raises(eq.EquipoiseError, match=r"Nameless must have a name, .* but got name=None and is_joint=False"):
+        eq.ConstrainedBNNRegressor(likelihood=Nameless()).fit(np.zeros((5, 1)), np.zeros((5, 1)))
 
 
 @pytest.mark.parametrize(

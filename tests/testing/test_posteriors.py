@@ -1,5 +1,6 @@
 """Checks pass posteriors that keep to the contract, also from outside the package, and name what does not."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -97,6 +98,40 @@ class NoSpread(MeanFieldGaussian):
         pass
 
 
+class DropsPrior(LowRank):
+    """Hands no prior_std on, so that the prior has the default one whatever the user says."""
+
+    def __init__(self, loc, sizes, prior_std=1.0, init_std=1e-2):
+        super().__init__(loc, sizes, init_std=init_std)
+
+    def settings(self):
+        return {}
+
+
+class UnitPrior(MeanFieldGaussian):
+    name, twin = "unit prior", None
+
+    def kl(self):
+        unit = MeanFieldGaussian(self.loc, self.sizes).to(self.loc)
+        unit.load_state_dict(self.state_dict())
+        return unit.kl()
+
+
+class DoublePrecision(MeanFieldGaussian):
+    name = "double precision"
+
+    def draw(self, n, generator=None):
+        return super().draw(n, generator).double()
+
+
+class StartsAtRandom(MeanFieldGaussian):
+    name = "starts at random"
+    starts = itertools.count()
+
+    def __init__(self, loc, *args, **kwargs):
+        super().__init__(loc + next(self.starts), *args, **kwargs)
+
+
 class ForgetsRank(LowRank):
     def settings(self):
         return {}
@@ -123,7 +158,11 @@ class Detaches(MeanFieldGaussian):
             "settings and state make it again|draws follow from the generator: the same generator",
             marks=pytest.mark.global_random_numbers,
         ),
-        (NoSpread, "spread is set: expected a standard deviation of 0.01"),
+        (NoSpread, r"spread is set: after set_std\(0.01\) each weight must have .* got 0\.1"),
+        (DropsPrior, r"divergence is from the prior: prior_std must be .*\(0.7, 2.0\), but is \(1.0, 1.0\)"),
+        (UnitPrior, r"divergence is from the prior: kl\(\) must change .* but changes by 0$"),
+        (DoublePrecision, "draws follow from the generator: expected draws of torch.float32, as loc is"),
+        (StartsAtRandom, "starting values follow from the arguments: loc must start the same"),
         (Detaches, "parameters get gradients: draws"),
     ],
 )
@@ -133,7 +172,9 @@ def test_a_posterior_that_does_not_is_told_by_the_name_of_the_check(posterior, c
 
 
 def test_a_posterior_that_forgets_its_settings_cannot_be_made_again():
-    with pytest.raises(AssertionError, match=r"settings and state make it again: RuntimeError: (?s:.*)size mismatch"):
+    with pytest.raises(
+        AssertionError, match=r"again: settings\(\) must make .* 'U': \(25, 3\)}, but makes .* 'U': \(25, 2\)}"
+    ):
         check_posterior(partial(ForgetsRank, rank=3))
 
 
@@ -145,11 +186,21 @@ def test_a_model_with_an_outside_posterior_needs_its_class_to_be_opened(tmp_path
     model.fit(X, Y).save(tmp_path / "m.safetensors")
     with pytest.raises(eq.ArtifactError, match=r"^The model's posterior must be known, but got 'low rank'\. Pass"):
         eq.load(tmp_path / "m.safetensors")
+    with pytest.raises(eq.ArtifactError, match=r"Pass its class: .*; OffCentre is named 'off centre'\.$"):
+        eq.load(tmp_path / "m.safetensors", implementations=[OffCentre, LaplaceNoise])
     with pytest.raises(eq.EquipoiseError, match=r"implementations must hold classes, but got LaplaceNoise\(least"):
         eq.load(tmp_path / "m.safetensors", implementations=[LaplaceNoise()])
     again = eq.load(tmp_path / "m.safetensors", implementations=LowRank)
     assert again.model_.network.posterior.U.shape[1] == 3
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_a_posterior_without_a_name_is_refused_before_it_is_fitted():
+    class Nameless(eq.WeightPosterior):
+        draw, kl, set_std = LowRank.draw, LowRank.kl, LowRank.set_std
+
+    with pytest.raises(eq.EquipoiseError, match="Nameless must have a name, but got None"):
+        eq.ConstrainedBNNRegressor(posterior=Nameless).fit(np.zeros((5, 1)), np.zeros((5, 1)))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Checks of an equality."""
 
 import copy
-import json
 import pickle
 import tempfile
 from collections.abc import Iterator
@@ -12,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.artifact import load
-from equipoise.balances import Equality, check_equality_kind, linearised
+from equipoise.balances import ConstraintError, Equality, check_equality_kind, linearised
 from equipoise.data import Standardizer
 from equipoise.estimator import ConstrainedBNNRegressor
 
-from .running import Check, require, run_checks
+from .running import Check, require, run_checks, through_json
 
 Array = NDArray[np.float64]
 LEAST_ROWS = 20
@@ -79,7 +78,7 @@ def equality_checks(equality: Equality, X: ArrayLike, Y: ArrayLike | None = None
     """
     x = np.asarray(X, dtype=np.float64)
     yield "its names are set", lambda: _names_are_set(equality)
-    yield "shapes fit", lambda: _shapes_fit(equality, x)
+    yield "shapes fit", lambda: _shapes_fit(equality, x, tuple(map(str, getattr(X, "columns", ()))))
     checks = (
         _rows_are_independent,
         _nothing_lies_outside_the_pattern,
@@ -137,13 +136,21 @@ def _names_are_set(equality: Equality) -> None:
     require(equality.n_balances > 0 and equality.n_outputs > 0, "there must be a balance and an output")
 
 
-def _shapes_fit(equality: Equality, X: Array) -> None:
+def _shapes_fit(equality: Equality, X: Array, labels: tuple[str, ...] = ()) -> None:
+    in_order = labels == equality.columns or sorted(labels) != sorted(equality.columns)
+    require(in_order, f"X must have its columns in the order {equality.columns}, got {labels}")
     require(X.ndim == 2 and len(X) >= LEAST_ROWS, f"X must hold at least {LEAST_ROWS} rows, got shape {X.shape}")
     shape = (len(X), equality.n_columns)
     require(X.shape == shape, f"X must have a column for each of {equality.columns}, got shape {X.shape}")
     m, n_y = equality.n_balances, equality.n_outputs
     if equality.is_linear:
-        B, target = linearised(equality, X)
+        try:
+            B, target = linearised(equality, X)
+        except ConstraintError:
+            raise
+        except Exception as error:
+            rule = "linearise(X) must work without Y where is_linear is True"
+            raise AssertionError(f"{rule}, but raised {type(error).__name__}: {error}") from error
         require(bool(np.isfinite(B).all() and np.isfinite(target).all()), "B and targets of finite X must be finite")
     shared, pattern = equality.shared_B, np.asarray(equality.pattern)
     require(shared is None or np.shape(shared) == (m, n_y), f"shared_B must have shape {(m, n_y)} or be None")
@@ -156,8 +163,9 @@ def _rows_are_independent(case: _Case) -> None:
         row = slice(i, i + 1)
         of_row, of_target = linearised(case.equality, case.X[row], case.Y[row])
         same = np.array_equal(of_row, B if B.ndim == 2 else B[row])
-        require(same or np.allclose(of_row, B if B.ndim == 2 else B[row], rtol=1e-12, atol=0.0), f"B of row {i} alone")
-        require(np.allclose(of_target, target[row], rtol=1e-12, atol=1e-300), f"target of row {i} alone")
+        rule = f"of row {i} alone must be that of the row among others: linearise must not compute over rows"
+        require(same or np.allclose(of_row, B if B.ndim == 2 else B[row], rtol=1e-12, atol=0.0), f"B {rule}")
+        require(np.allclose(of_target, target[row], rtol=1e-12, atol=1e-300), f"target {rule}")
 
 
 def _nothing_lies_outside_the_pattern(case: _Case) -> None:
@@ -232,7 +240,7 @@ def _scale_is_that_of_the_coefficients(case: _Case) -> None:
 
 def _settings_make_it_again(case: _Case) -> None:
     equality = case.equality
-    settings = json.loads(json.dumps(equality.settings()))
+    settings = through_json(equality.settings())
     arrays = {name: np.array(values) for name, values in equality.arrays().items()}
     copies = [type(equality)(**settings, **arrays), pickle.loads(pickle.dumps(equality)), copy.deepcopy(equality)]
     for again in copies:

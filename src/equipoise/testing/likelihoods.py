@@ -1,17 +1,16 @@
 """Checks of a likelihood."""
 
-import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from equipoise.gaussian import DiagonalGaussian, Gaussian, condition
 from equipoise.network import Likelihood, as_likelihood
 
-from .running import Check, bound, fitted_and_opened, numbers, require, require_close, run_checks
+from .running import Check, bound, fitted_and_opened, numbers, require, require_close, run_checks, through_json
 
 N_ROWS, N_OUTPUTS = 4, 3
 ITS = ("flag", "settings", "gradients", "density", "curvature", "noise")  # beginnings of names of checks
@@ -118,13 +117,16 @@ def _flags_are_set(likelihood: Likelihood) -> None:
     require(isinstance(likelihood, Likelihood), "it must derive from equipoise.Likelihood")
     name = getattr(likelihood, "name", None)
     require(isinstance(name, str) and name != "", "name must be a text")
-    as_likelihood(likelihood)
-    for flag in ("is_joint", "has_sensor_noise"):
+    for flag in ("is_joint", "has_sensor_noise", "normal_noise"):
         require(isinstance(getattr(likelihood, flag, None), bool), f"{flag} must be True or False")
+    as_likelihood(likelihood)
+    parts = likelihood.named_parameters() if isinstance(likelihood, nn.Module) else vars(likelihood).items()
+    learned = [attribute for attribute, value in parts if isinstance(value, Tensor) and value.requires_grad]
+    require(not learned, f"training moves no parameters of a likelihood, but {', '.join(learned)} requires a gradient")
 
 
 def _settings_make_it_again(likelihood: Likelihood) -> None:
-    settings = json.loads(json.dumps(likelihood.settings()))
+    settings = through_json(likelihood.settings())
     copies = [type(likelihood)(**settings), pickle.loads(pickle.dumps(likelihood))]
     gaussian, y = _cases()["with a balance"].gaussian(), numbers(N_ROWS, N_OUTPUTS, seed=3)
     for copy in copies:
@@ -234,6 +236,12 @@ def _noise_and_quantiles_are_those_of_the_density(likelihood: Likelihood) -> Non
     slope = torch.gradient(F, spacing=(grid[:, 0, 0],))[0][1:-1]
     error = float((slope - density[1:-1]).abs().max())
     require(error < 2e-3, f"the derivative of measured_cdf must be the density, but is {error:.2g} off; {advice}")
+    if w > 0.0:
+        certain = torch.full((1, 1), 1e-6).double()
+        ranks = likelihood.measured_cdf(noise.unsqueeze(1), mean, certain, w).flatten().sort().values
+        error = float((ranks - (torch.arange(len(ranks)) + 0.5) / len(ranks)).abs().max())
+        rule = "sensor_noise must have the distribution function measured_cdf where the true value is certain"
+        require(error < 0.01, f"{rule}, but is {error:.2g} off")  # 4.5 / √200 000
 
 
 def _units_shift_the_log_density(likelihood: Likelihood) -> None:
@@ -241,7 +249,7 @@ def _units_shift_the_log_density(likelihood: Likelihood) -> None:
     y, s, w = numbers(N_ROWS, N_OUTPUTS, seed=3), torch.tensor([2.0, 0.5, 10.0]).double(), _sensors(likelihood)[0]
     for case, made in _cases().items():
         shifted = likelihood.log_prob(made.in_units(s).gaussian(), y * s, w * s.square()) + s.log().sum()
-        require_close(shifted, likelihood.log_prob(made.gaussian(), y, w), 1e-9, f"{case}: other units")
+        require_close(shifted, likelihood.log_prob(made.gaussian(), y, w), 1e-9, f"{case}: outputs times {s.tolist()}")
 
 
 def _gradients_are_right(likelihood: Likelihood) -> None:
@@ -256,10 +264,16 @@ def _gradients_are_right(likelihood: Likelihood) -> None:
     def density(mean: Tensor, var: Tensor, target: Tensor, tol_var: Tensor, w: Tensor) -> Tensor:
         return likelihood.log_prob(condition(DiagonalGaussian(mean, var), B[:1], target, tol_var), y, w)
 
+    names = ("mean", "var", "target", "tol_var", "sensor_var")
+    gradients = torch.autograd.grad(density(*leaves).sum(), leaves, allow_unused=True)
+    for name, gradient in zip(names, gradients, strict=True):
+        advice = "replace missing outputs before they enter a formula; a mask afterwards lets NaN through"
+        finite = gradient is None or bool(gradient.isfinite().all())
+        require(finite, f"the gradient by {name} is not finite where an output is missing; {advice}")
     try:
         torch.autograd.gradcheck(density, leaves)
     except RuntimeError as error:
-        raise AssertionError(str(error)) from error
+        raise AssertionError(f"inputs 0 to 4 are {', '.join(names)}: {error}") from error
 
 
 def _model_is_fitted_and_saved(likelihood: Likelihood) -> None:

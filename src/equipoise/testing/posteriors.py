@@ -1,7 +1,6 @@
 """Checks of a posterior of the weights."""
 
 import itertools
-import json
 import math
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from equipoise.network import BayesianMLP, PosteriorFactory, WeightPosterior, as_posterior, posterior_name
 
-from .running import Check, bound, fitted_and_opened, numbers, require, run_checks
+from .running import Check, bound, fitted_and_opened, numbers, require, run_checks, through_json
 
 SIZES = (2, 3, 4)
 N_WEIGHTS, N_DRAWS = 25, 20_000
@@ -38,12 +37,14 @@ def posterior_checks(posterior: PosteriorFactory) -> Iterator[tuple[str, Check]]
         posterior: The class in question, or `functools.partial` of it.
     """
     checks = (
+        _starting_values_follow_from_the_arguments,
         _draws_follow_from_the_generator,
         _settings_and_state_make_it_again,
         _spread_is_set,
         _draws_have_the_layer_moments,
         _forward_pass_has_the_moments_of_draws,
         _divergence_is_that_of_all_weights,
+        _divergence_is_from_the_prior,
         _parameters_get_gradients,
         _model_with_it_is_fitted_and_saved,
     )
@@ -65,21 +66,32 @@ def _draws_of(q: WeightPosterior, n: int = N_DRAWS, seed: int = 0) -> Tensor:
         return q.draw(n, torch.Generator().manual_seed(seed))
 
 
+def _starting_values_follow_from_the_arguments(posterior: PosteriorFactory) -> None:
+    first, second = (posterior(torch.zeros(N_WEIGHTS), SIZES, 0.7, 0.2).state_dict() for _ in range(2))
+    for name, values in first.items():
+        advice = "take random starting values from a torch.Generator with a seed of its own"
+        require(torch.equal(values, second[name]), f"{name} must start the same for the same arguments; {advice}")
+
+
 def _settings_and_state_make_it_again(posterior: PosteriorFactory) -> None:
     q = _made(posterior)
     require(isinstance(q, WeightPosterior), "it must derive from equipoise.WeightPosterior")
-    require(isinstance(q.name, str) and q.name != "", "name must be a text")
-    again = type(q)(torch.zeros(N_WEIGHTS), SIZES, 0.7, **json.loads(json.dumps(q.settings()))).double()
+    name = getattr(q, "name", None)
+    require(isinstance(name, str) and name != "", f"name must be a text, but got {name!r}")
+    again = type(q)(torch.zeros(N_WEIGHTS), SIZES, 0.7, **through_json(q.settings())).double()
+    shapes, made = ({name: tuple(v.shape) for name, v in each.state_dict().items()} for each in (q, again))
+    require(made == shapes, f"settings() must make parameters of the same shapes, {shapes}, but makes {made}")
     again.load_state_dict(q.state_dict())
     require(torch.equal(_draws_of(again, 5), _draws_of(q, 5)), "draws must follow from settings() and state_dict()")
     require(bool(again.kl() == q.kl()), "the divergence must follow from settings() and state_dict()")
 
 
 def _draws_follow_from_the_generator(posterior: PosteriorFactory) -> None:
-    q = _made(posterior)
-    draws = _draws_of(q, 5)
-    require(draws.shape == (5, N_WEIGHTS), f"expected draws of shape (5, {N_WEIGHTS}), got {tuple(draws.shape)}")
-    require(draws.dtype == q.loc.dtype, f"expected draws of {q.loc.dtype}, got {draws.dtype}")
+    single = _made(posterior).float()  # as networks are
+    for each in (single, q := _made(posterior)):
+        draws = _draws_of(each, 5)
+        require(draws.shape == (5, N_WEIGHTS), f"expected draws of shape (5, {N_WEIGHTS}), got {tuple(draws.shape)}")
+        require(draws.dtype == each.loc.dtype, f"expected draws of {each.loc.dtype}, as loc is, got {draws.dtype}")
     require(torch.equal(draws, _draws_of(q, 5)), "the same generator must give the same draws")
     require(not torch.equal(draws, _draws_of(q, 5, seed=1)), "another generator must give other draws")
     error = (_draws_of(q).mean(0) - q.loc.detach()).abs() / (_draws_of(q).std(0) / N_DRAWS**0.5)
@@ -92,9 +104,9 @@ def _spread_is_set(posterior: PosteriorFactory) -> None:
     q.set_std(0.01)
     require(torch.equal(q.loc, means), "set_std must leave loc as it is")
     spread = _draws_of(q).std(0) / 0.01
-    require(
-        float((spread - 1.0).abs().max()) < 0.05, f"expected a standard deviation of 0.01, got {0.01 * spread.mean()}"
-    )
+    got = f"got {0.01 * float(spread.min()):.4g} to {0.01 * float(spread.max()):.4g} over {N_DRAWS} draws"
+    rule = "after set_std(0.01) each weight must have a standard deviation of 0.01, all sources of spread together"
+    require(float((spread - 1.0).abs().max()) < 0.05, f"{rule}, within 5 %; {got}")
 
 
 def _draws_have_the_layer_moments(posterior: PosteriorFactory) -> None:
@@ -151,6 +163,24 @@ def _divergence_is_that_of_all_weights(posterior: PosteriorFactory) -> None:
     margin = 0.02 * abs(expected) + 0.3
     require(value >= expected - margin, f"expected at least {expected:.4g} nats for all weights, got {value:.4g}")
     require(value <= 1.5 * expected + margin, f"expected about {expected:.4g} nats for all weights, got {value:.4g}")
+
+
+def _divergence_is_from_the_prior(posterior: PosteriorFactory) -> None:
+    """Compare divergences from two priors: they differ by that of the mean log prior densities of draws.
+
+    `KL₂ − KL₁ = P log(p₂ / p₁) + ½ E‖θ‖² (1 / p₂² − 1 / p₁²)` for any posterior; the bound is five standard errors.
+    """
+    q, (p1, p2) = _made(posterior), (0.7, 2.0)
+    other = posterior(torch.zeros(N_WEIGHTS), SIZES, p2, 0.2).double()
+    other.load_state_dict(q.state_dict())
+    got = (q.prior_std, other.prior_std)
+    require(got == (p1, p2), f"prior_std must be that of the arguments, {(p1, p2)}, but is {got}; pass it to super()")
+    squares, slope = _draws_of(q).square().sum(1), 0.5 * (1 / p2**2 - 1 / p1**2)
+    expected = N_WEIGHTS * math.log(p2 / p1) + slope * float(squares.mean())
+    margin = 5.0 * abs(slope) * float(squares.std()) / N_DRAWS**0.5 + 1e-9
+    difference = float((other.kl() - q.kl()).detach())
+    rule = f"kl() must change by {expected:.4g} ± {margin:.2g} nats when prior_std goes from {p1} to {p2}"
+    require(abs(difference - expected) <= margin, f"{rule}, but changes by {difference:.4g}")
 
 
 def _parameters_get_gradients(posterior: PosteriorFactory) -> None:

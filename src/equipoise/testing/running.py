@@ -1,5 +1,6 @@
 """What the checks of all contracts share: running them by name, numbers to try, a small model from fit to file."""
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from equipoise.balances import LinearConstraint
 from equipoise.estimator import ConstrainedBNNRegressor
 
 Check = Callable[[], None]
+SINGLE_PRECISION = 1e-6  # relative; differences below it come from rounding to float32
 
 
 def run_checks(checks: Iterator[tuple[str, Check]], who: str) -> None:
@@ -65,7 +67,23 @@ def require_close(actual: Tensor, expected: Tensor, rtol: float, words: str) -> 
     """
     error = float((actual - expected).abs().max())
     size = max(1.0, float(expected.abs().max()))
-    require(error <= rtol * size, f"{words}: expected {expected.tolist()}, got {actual.tolist()}")
+    got = f"expected {expected.tolist()} within {rtol * size:.2g}, got {actual.tolist()}, {error:.2g} off"
+    single = (
+        "; so small a difference comes from float32: write torch.as_tensor(0.1, dtype=...), not torch.as_tensor(0.1)"
+    )
+    require(error <= rtol * size, f"{words}: {got}{single if error < SINGLE_PRECISION * size else ''}")
+
+
+def through_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as they are after a model file; raise an `AssertionError` if JSON cannot hold them.
+
+    Args:
+        settings: What `settings()` returns.
+    """
+    try:
+        return json.loads(json.dumps(settings))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"settings() must hold what JSON can hold, but got {settings!r}: {error}") from error
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
