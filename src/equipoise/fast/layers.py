@@ -13,7 +13,7 @@ import numpy as np
 from equipoise.fast.compilation import compiled, spliced
 from equipoise.fast.elementary import exp, tanh
 from equipoise.fast.heads import write_heads
-from equipoise.fast.matrix_products import multiply
+from equipoise.fast.matrix_products import add_product, multiply
 
 ACTIVATIONS = {"silu": 0, "tanh": 1, "relu": 2}
 _TILE = 128  # rows that pass through all layers before the next rows do
@@ -80,21 +80,27 @@ def _draw_units(a, var, bias, bias_var, noise, ratios):
 
 @spliced
 def _activate(activation, units, slopes):
-    """Replace pre-activations by activated units, and fill `slopes` with the derivatives, both flat."""
+    """Replace pre-activations by activated units, and fill `slopes`, unless None, with the derivatives, all flat."""
     one, zero = units.dtype.type(1), units.dtype.type(0)
     if activation == 0:
         for i in range(units.size):
             share = one / (one + exp(-units[i]))
             h = units[i] * share
-            units[i], slopes[i] = h, share + h * (one - share)
+            units[i] = h
+            if slopes is not None:
+                slopes[i] = share + h * (one - share)
     elif activation == 1:
         for i in range(units.size):
             h = tanh(units[i])
-            units[i], slopes[i] = h, one - h * h
+            units[i] = h
+            if slopes is not None:
+                slopes[i] = one - h * h
     else:
         for i in range(units.size):
             h = zero if units[i] <= zero else units[i]
-            units[i], slopes[i] = h, one if h > zero else zero
+            units[i] = h
+            if slopes is not None:
+                slopes[i] = one if h > zero else zero
 
 
 @compiled
@@ -185,20 +191,20 @@ def forward_means(sizes, activation, loc, x, units, slopes):
         fan_in, width = sizes[layer], sizes[layer + 1]
         bias, span = weight + fan_in * width, slice(start, start + n * width)
         a = units[span]
-        multiply(a, h, False, loc[weight:bias], n, fan_in, width)
-        _add_bias(a, loc[bias : bias + width])
+        _fill_rows(a, loc[bias : bias + width])
+        add_product(a, h, False, loc[weight:bias], n, fan_in, width)
         if layer < sizes.size - 2:
             _activate(activation, a, slopes[span])
         h, weight, start = a, bias + width, start + n * width
 
 
 @spliced
-def _add_bias(a, bias):
-    """Add `bias`, shape `(width,)`, to every row of `a`, `(n, width)`, flat."""
+def _fill_rows(a, bias):
+    """Fill every row of `a`, `(n, width)`, flat, with `bias`, shape `(width,)`."""
     a = a.reshape(-1, bias.size)
     for i in range(a.shape[0]):
         for j in range(bias.size):
-            a[i, j] += bias[j]
+            a[i, j] = bias[j]
 
 
 @compiled
@@ -250,10 +256,10 @@ def evaluate(sizes, activation, bounds, weights, first, last, x, values):
             for layer in range(sizes.size - 1):
                 fan_in, width = sizes[layer], sizes[layer + 1]
                 bias, a = weight + fan_in * width, memory[layer % 2, : rows * width]
-                multiply(a, h, False, weights[draw, weight:bias], rows, fan_in, width)
-                _add_bias(a, weights[draw, bias : bias + width])
+                _fill_rows(a, weights[draw, bias : bias + width])
+                add_product(a, h, False, weights[draw, weight:bias], rows, fan_in, width)
                 if layer < sizes.size - 2:
-                    _activate(activation, a, memory[2, : rows * width])
+                    _activate(activation, a, None)
                 h, weight = a, bias + width
             write_heads(h.reshape(rows, -1), bounds, n_y, draw, start, memory[2], values)
 

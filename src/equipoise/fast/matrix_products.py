@@ -129,16 +129,27 @@ _add_number = _make_column_product(1, 1)
 
 @compiled
 def multiply(C, A, transposed, B, n_rows, n_inner, n_columns):
-    """Compute the matrix product `C = A B` of flat contiguous arrays of one dtype, float32 or float64.
+    """Compute the matrix product `C = A B`.
 
     Args:
         C: Filled, `n_rows` × `n_columns`, row by row.
+        A, transposed, B, n_rows, n_inner, n_columns: As in `add_product`.
+    """
+    C[:] = 0
+    add_product(C, A, transposed, B, n_rows, n_inner, n_columns)
+
+
+@compiled
+def add_product(C, A, transposed, B, n_rows, n_inner, n_columns):
+    """Add the matrix product `A B` of flat contiguous arrays of one dtype, float32 or float64, to `C`.
+
+    Args:
+        C: Added to, `n_rows` × `n_columns`, row by row.
         A: `n_rows` × `n_inner`, row by row, or column by column if `transposed`.
         transposed: Whether A is stored column by column.
         B: `n_inner` × `n_columns`, row by row.
         n_rows, n_inner, n_columns: Sizes of the matrices.
     """
-    C[:] = 0
     a_row, a_inner = (1, n_rows) if transposed else (n_inner, 1)
     lanes = _VECTOR // C.itemsize
     for start in range(0, n_inner, _INNER):

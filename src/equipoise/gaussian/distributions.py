@@ -343,19 +343,20 @@ class ConditionedGaussian(Gaussian):
         return self.target - self.operator.apply(self.prior.mean)
 
     @cached_property
-    def _gained(self) -> Tensor:
-        """`K (t − B μ)`, hidden variables included (C3)."""
-        return self.gain(self.innovation)
+    def _pull(self) -> Tensor:
+        """`Bᵀ λ`, hidden variables included (C3): times `v` it is the change of the mean."""
+        return self.operator.adjoint(self.factor.solve(self.innovation))
 
     @property
     def shift(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The change of the mean by conditioning, `Δ = K (t − B μ)` (C3), without cancellation, shape `(..., n_y)`."""
-        return self._to_outputs(self._gained)
+        return self._to_outputs(self.prior.var * self._pull)
 
     @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The mean after conditioning, `μ_C` (C3), shape `(..., n_y)`."""
-        return self._to_outputs(self._correct_exact(self.prior.mean + self._gained, self.target))  # C3
+        mean = torch.addcmul(self.prior.mean, self.prior.var, self._pull)  # C3
+        return self._to_outputs(self._correct_exact(mean, self.target))
 
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
@@ -365,7 +366,12 @@ class ConditionedGaussian(Gaussian):
     @cached_property
     def var(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The variance after conditioning, `v_C = diag(Σ_C)` (C4), shape `(..., n_y)`; accurate to roundings of `v`."""
-        return self._to_outputs(self.prior.var * (1.0 - self._reduction_share))  # C4
+        return self._to_outputs(self._var)
+
+    @property
+    def _var(self) -> Tensor:
+        """`v_C`, hidden variables included (C4)."""
+        return torch.addcmul(self.prior.var, self.prior.var, self._reduction_share, value=-1.0)  # C4
 
     @cached_property
     def _reduction_share(self) -> Tensor:
@@ -473,7 +479,7 @@ class ConditionedGaussian(Gaussian):
             Variances, shape `(..., m)`.
         """
         if not joint:
-            return self.operator.apply_squared(self.prior.var * (1.0 - self._reduction_share))
+            return self.operator.apply_squared(self._var)
         r = self.tol_var
         return (r - r.square() * self.factor.inverse_diag).clamp_min(0.0)  # Z4
 
@@ -512,8 +518,7 @@ class ConditionedGaussian(Gaussian):
 
     def _correct_exact(self, y: Tensor, target: Tensor) -> Tensor:
         """Correct `y` so that exact balances are obeyed to rounding; a triangular solve leaves cond(√S) roundings."""
-        exact = self.tol_var == 0
-        if not (self.operator.coupled and any_true(exact)):
+        if not self.operator.coupled or not any_true(exact := self.tol_var == 0):
             return y
         with torch.no_grad():  # a rounding has no gradient
             correction = self.gain(torch.where(exact, target - self.operator.apply(y), 0.0))
