@@ -60,7 +60,7 @@ class RunningMoments:
         averages |= {(a, b): weighted_mean(d[a] * d[b], weight) for a, b in self._pairs}
         for key, value in averages.items():
             old = self._average.get(key)
-            self._average[key] = value if old is None else old + _aligned(share, value) * (value - old)
+            self._average[key] = value if old is None else torch.lerp(old, value, _aligned(share, value))
 
     def mean(self, name: str) -> Float[Tensor, "..."]:
         """Return the mean of a field over all draws."""
