@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import linear
 
 from equipoise.gaussian.connected_blocks import BlockGroup, BlockLayout, block_layout
 from equipoise.gaussian.factorised_blocks import (
@@ -98,7 +97,7 @@ class BalanceOperator:
 
     def apply(self, y: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """Compute `B y`."""
-        return linear(y, self.B) if self.B.ndim == 2 else (self.B @ y.unsqueeze(-1)).squeeze(-1)
+        return _times(self.B, y)
 
     def adjoint(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
         """Compute `Bᵀ λ` for a vector λ of one number per balance."""
@@ -106,7 +105,7 @@ class BalanceOperator:
 
     def apply_squared(self, var: Float[Tensor, "... n_y"]) -> Float[Tensor, "... m"]:
         """Compute `diag(B diag(v) Bᵀ) = B² v`."""
-        return linear(var, self.squares) if self.B.ndim == 2 else (self.squares @ var.unsqueeze(-1)).squeeze(-1)
+        return _times(self.squares, var)
 
     def adjoint_squared(self, balance: Float[Tensor, "... m"]) -> Float[Tensor, "... n_y"]:
         """Compute `diag(Bᵀ diag(λ) B) = (B²)ᵀ λ`."""
@@ -264,6 +263,13 @@ def _invert_group(group: BlockGroup, var: Tensor, tol_var: Tensor) -> ScalarBloc
     if group.layout.rows.shape[-1] == 1:
         return ScalarBlocks((group.B.squeeze(-2).square() * v).sum(-1, keepdim=True) + r)
     return invert_blocks(group.S(v, r))
+
+
+def _times(B: Tensor, y: Tensor) -> Tensor:
+    """Compute `B y` for vectors `(..., n_y)`."""
+    if B.ndim > 2:
+        return (B @ y.unsqueeze(-1)).squeeze(-1)
+    return (B @ y.reshape(-1, y.shape[-1]).mT).mT.reshape(*y.shape[:-1], len(B))  # faster than y Bᵀ with few balances
 
 
 def reciprocal_or_zero(S: Tensor) -> Tensor:
