@@ -343,20 +343,19 @@ class ConditionedGaussian(Gaussian):
         return self.target - self.operator.apply(self.prior.mean)
 
     @cached_property
-    def _pull(self) -> Tensor:
-        """`Bᵀ λ`, hidden variables included (C3): times `v` it is the change of the mean."""
-        return self.operator.adjoint(self.factor.solve(self.innovation))
+    def _gained(self) -> Tensor:
+        """`K (t − B μ)`, hidden variables included (C3)."""
+        return self.gain(self.innovation)
 
     @property
     def shift(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The change of the mean by conditioning, `Δ = K (t − B μ)` (C3), without cancellation, shape `(..., n_y)`."""
-        return self._to_outputs(self.prior.var * self._pull)
+        return self._to_outputs(self._gained)
 
     @cached_property
     def mean(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
         """The mean after conditioning, `μ_C` (C3), shape `(..., n_y)`."""
-        mean = torch.addcmul(self.prior.mean, self.prior.var, self._pull)  # C3
-        return self._to_outputs(self._correct_exact(mean, self.target))
+        return self._to_outputs(self._correct_exact(self.prior.mean + self._gained, self.target))  # C3
 
     @cached_property
     def reduction(self) -> Float[Tensor, "... n_y"]:  # type: ignore[override]
