@@ -322,3 +322,27 @@ def test_fewer_rows_are_the_first_ones_with_a_fifth_held_out_and_the_same_test_r
     pd.testing.assert_frame_equal(part.test.X, whole.test.X)
     np.testing.assert_array_equal(part.held_out, np.arange(40, 50))
     assert len(plans.first_rows(case, 1, 0).fit.X) == len(whole.fit.X)
+
+
+# --- Small tables -----------------------------------------------------------------------------------------------------
+
+
+def test_a_gaussian_process_on_a_small_table_is_conditioned_on_its_balance():
+    from benchmarks import small_tables
+
+    table = small_tables.gap(seed=3)
+    scores = small_tables.gaussian_process(table, seed=3, quick=True)
+    assert 0.9 < scores.covered <= 1.0
+    assert scores.rmse < 0.1  # of a standard deviation; the noise is 0.2 of it
+    obeyed = table.truth @ table.balances.B[0]
+    np.testing.assert_allclose(obeyed, 0.0, atol=1e-12)
+
+
+def test_every_small_table_has_the_noise_that_it_says():
+    from benchmarks import small_tables
+
+    noise = {"friedman 1": 1.0, "friedman 2": 60.0, "friedman 3": 0.1, "gap": 0.1, "ten inputs": 0.1}
+    for name, std in noise.items():
+        table = small_tables.TABLES[name](5)
+        assert (table.Y - table.truth).std() == pytest.approx(std, rel=0.1)
+        assert len(table.X) == table.n + small_tables.N_TEST
