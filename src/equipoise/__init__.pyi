@@ -21,6 +21,8 @@ from .gaussian import (
     DiagonalGaussian as DiagonalGaussian,
     Gaussian as Gaussian,
     TolerancePrior as TolerancePrior,
+    VariancePosterior as VariancePosterior,
+    VariancePrior as VariancePrior,
     condition as condition,
 )
 from .loading import load as load

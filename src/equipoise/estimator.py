@@ -82,9 +82,9 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             `(n_y,)` or, per training row, `(n, n_y)`. Nothing can be learned without balances or with
             likelihood="marginal", which treats measured values as true values: there "learn" is the same as None.
         tolerance: How far balances may be missed. None learns each (prior `log(r/c²) ~ N(−6, 3²)`); `0` is exact; a
-            number is a fixed standard deviation in the balance's unit; a `TolerancePrior` is learned from that prior;
-            or a mapping from balance names to these. Balances to be learned that the data obey to rounding are exact,
-            and their sensors noise-free: nothing else has a finite likelihood.
+            number is a fixed standard deviation in the balance's unit; a `TolerancePrior`, or a `VariancePrior` of your
+            own, is learned from that prior; or a mapping from balance names to these. Balances to be learned that the
+            data obey to rounding are exact, and their sensors noise-free: nothing else has a finite likelihood.
         offset: Also learn an offset of each balance, `A x + B y = b + δ`, with prior `N(0, c_k²)`.
         hidden: Widths of the hidden layers.
         activation: "silu", "tanh", "relu" or "gelu".

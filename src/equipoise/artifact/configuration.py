@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equipoise.artifact.header import ByName, Configuration, Estimator, Prior, Setting
+from equipoise.artifact.header import (
+    ArtifactError,
+    ByName,
+    Configuration,
+    Estimator,
+    NamedPrior,
+    Prior,
+    Setting,
+)
 
 if TYPE_CHECKING:
     from equipoise.estimator import ConstrainedBNNRegressor
+    from equipoise.gaussian import VariancePrior
     from equipoise.training import TrainingPlan
 
 
@@ -57,11 +67,17 @@ def parse_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
 
 
-def parse_configuration(configuration: Configuration) -> dict[str, Any]:
-    """Return the estimator's parameters, by name, from their description."""
+def parse_configuration(configuration: Configuration, implementations: Sequence[type] = ()) -> dict[str, Any]:
+    """Return the estimator's parameters, by name, from their description.
+
+    Args:
+        configuration: The description.
+        implementations: Classes that do not belong to this package, of priors of tolerances among others.
+    Raises: ArtifactError, if no class has the name of a prior.
+    """
     parameters = {name: getattr(configuration, name) for name in Configuration.model_fields}
-    parameters["sensor_std"] = _parse_setting(configuration.sensor_std)
-    parameters["tolerance"] = _parse_setting(configuration.tolerance)
+    parameters["sensor_std"] = _parse_setting(configuration.sensor_std, implementations)
+    parameters["tolerance"] = _parse_setting(configuration.tolerance, implementations)
     if configuration.training is not None:
         parameters["training"] = parse_plan(configuration.training)
     return parameters
@@ -81,26 +97,86 @@ def parse_plan(content: Mapping[str, Any]) -> TrainingPlan:
 
 def _describe_setting(value: Any) -> Setting:
     """Describe a setting of sensors or tolerances; of standard deviations per row only their shape is kept."""
-    from equipoise.gaussian import TolerancePrior
+    from equipoise.gaussian import TolerancePrior, VariancePrior
 
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, numbers.Real):
         return float(value)
-    if isinstance(value, TolerancePrior):
-        return Prior(**asdict(value))
+    if type(value) is TolerancePrior:
+        return Prior(**value.settings())
+    if isinstance(value, VariancePrior):
+        return describe_prior(value)
     if hasattr(value, "items") and np.ndim(value) < 2:  # a mapping or a pandas Series
         return ByName(by_name={name: _describe_setting(entry) for name, entry in value.items()})  # type: ignore[misc]
     array = np.asarray(value, dtype=float)
     return tuple(array.tolist()) if array.ndim == 1 else f"given per row, shape {array.shape}"
 
 
-def _parse_setting(setting: Setting) -> Any:
+def describe_prior(prior: VariancePrior) -> NamedPrior:
+    """Describe a prior of a class that the library need not know."""
+    return NamedPrior(prior=prior.name, settings=settings_of(prior))
+
+
+def parse_prior(description: NamedPrior, implementations: Sequence[type]) -> VariancePrior:
+    """Make the prior that a header names.
+
+    Args:
+        description: Its name and settings.
+        implementations: Classes that do not belong to this package, of priors among others.
+    Raises: ArtifactError, if no class has the name.
+    """
+    from equipoise.gaussian import VariancePrior
+
+    made: Any = implementation_named("prior of tolerances", description.prior, implementations, VariancePrior)
+    return made(**description.settings)
+
+
+def implementation_named(part: str, name: str, implementations: Sequence[type], contract: type) -> type:
+    """Return the class with this name among those of a contract.
+
+    Args:
+        part: The part of the model that it is for, for the message.
+        name: Its name in the file.
+        implementations: Classes that do not belong to this package, of all contracts.
+        contract: The abstract class from which it must derive: kinds of parts may have the same names.
+    Raises: ArtifactError, if there is none.
+    """
+    candidates = [implementation for implementation in implementations if issubclass(implementation, contract)]
+    for implementation in candidates:
+        if getattr(implementation, "name", None) == name:
+            return implementation
+    others = ", ".join(f"{other.__name__} is named {getattr(other, 'name', None)!r}" for other in candidates)
+    rule = f"The model's {part} must be known, but got {name!r}"
+    advice = "Pass its class: load(path, implementations=[...])"
+    raise ArtifactError(f"{rule}. {advice}; {others}." if others else f"{rule}. {advice}.")
+
+
+def settings_of(part: Any) -> dict[str, Any]:
+    """Return the settings of a part of a model.
+
+    Args:
+        part: A likelihood, a posterior, an imposition or balances.
+    Raises: ArtifactError, if a model file cannot hold them.
+    """
+    settings = part.settings()
+    try:
+        json.dumps(settings)
+    except (TypeError, ValueError) as error:
+        rule = f"settings() of {type(part).__name__} must hold what JSON can hold, but got {settings!r}"
+        advice = "Return numbers, texts, lists and mappings of them; arrays of balances are returned by arrays()"
+        raise ArtifactError(f"{rule}. {advice}.") from error
+    return settings
+
+
+def _parse_setting(setting: Setting, implementations: Sequence[type]) -> Any:
     """Return the setting of sensors or tolerances from its description."""
     from equipoise.gaussian import TolerancePrior
 
     if isinstance(setting, Prior):
         return TolerancePrior(**setting.model_dump())
+    if isinstance(setting, NamedPrior):
+        return parse_prior(setting, implementations)
     if isinstance(setting, ByName):
-        return {name: _parse_setting(entry) for name, entry in setting.by_name.items()}
+        return {name: _parse_setting(entry, implementations) for name, entry in setting.by_name.items()}
     return np.array(setting) if isinstance(setting, tuple) else setting

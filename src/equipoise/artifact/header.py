@@ -87,13 +87,20 @@ class Prior(_Part):
     relative: bool
 
 
+class NamedPrior(_Part):
+    """Name of a prior of another class, and the arguments with which that class makes it again."""
+
+    prior: str
+    settings: dict[str, Any]
+
+
 class ByName(_Part):
     """Settings of single balances or outputs, by name."""
 
-    by_name: dict[str, float | str | Prior | None]
+    by_name: dict[str, float | str | Prior | NamedPrior | None]
 
 
-Setting = float | str | Prior | ByName | tuple[float, ...] | None
+Setting = float | str | Prior | NamedPrior | ByName | tuple[float, ...] | None
 
 
 class Configuration(_Part):
@@ -152,6 +159,8 @@ class Network(_Part):
             to `load`, and the arguments with which that class makes it again.
         imposition, imposition_settings: Likewise, how balances are imposed; "conditioning" by the definition (C1–C4).
         tolerances: Of each balance, whether its tolerance is learned, fixed above 0, or exactly 0.
+        tolerance_priors: Of each balance, the prior of its tolerance; None where it is log-normal or there is none.
+            Empty if that is so for all.
         offsets: Of each balance, whether it has a learned offset.
         sensors: Of each output, whether its sensor variance is learned, given, or 0; None if all sensors are
             noise-free, or their variances differ per row.
@@ -170,6 +179,7 @@ class Network(_Part):
     imposition: str = "conditioning"
     imposition_settings: dict[str, Any] = {}
     tolerances: tuple[Literal["learned", "fixed", "exact"], ...]
+    tolerance_priors: tuple[NamedPrior | None, ...] = ()
     offsets: tuple[bool, ...]
     sensors: tuple[Literal["learned", "given", "none"], ...] | None
 

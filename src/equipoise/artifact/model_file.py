@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from equipoise.artifact.configuration import (
     describe_configuration,
     describe_estimator,
+    implementation_named,
     parse_configuration,
     parse_parameters,
     parse_plan,
@@ -48,7 +49,6 @@ from equipoise.artifact.header import (
 from equipoise.artifact.network_description import (
     describe_network,
     estimator_class,
-    implementation_named,
     likelihood_of,
     posterior_of,
     rebuild_network,
@@ -124,7 +124,7 @@ def load(
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
         implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood`, a
-            `WeightPosterior`, an `Equality` or that of the estimator. A file names its implementations; it never
+            `WeightPosterior`, a `VariancePrior`, an `Equality` or that of the estimator. A file names its implementations; it never
             imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing (then also a FileNotFoundError), damaged, or of a newer format.
@@ -331,7 +331,8 @@ def _rebuild_model(
     from equipoise.estimator import ConstrainedBNNRegressor
     from equipoise.network import LIKELIHOODS, POSTERIORS, Laplace
 
-    parameters, network = parse_configuration(description.configuration), description.network
+    network = description.network
+    parameters = parse_configuration(description.configuration, implementations)
     if parameters["likelihood"] not in LIKELIHOODS:
         parameters["likelihood"] = likelihood_of(network, implementations)
     if parameters["posterior"] == Laplace.name:

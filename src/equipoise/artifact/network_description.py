@@ -6,11 +6,11 @@ learned or given. It comes from the fitted network itself, not from the tables t
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from equipoise.artifact.header import ArtifactError, Network
+from equipoise.artifact.configuration import describe_prior, implementation_named, parse_prior, settings_of
+from equipoise.artifact.header import ArtifactError, NamedPrior, Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from equipoise.data import Standardizer
-    from equipoise.gaussian import LogNormalVariance
+    from equipoise.gaussian import LogNormalVariance, VariancePosterior
     from equipoise.network import ConstrainedBNN, Imposition, Likelihood, PosteriorFactory, WeightDraws
 
 
@@ -42,6 +42,7 @@ def describe_network(model: ConstrainedBNN) -> Network:
         "likelihood": model.likelihood.name,
         "likelihood_settings": settings_of(model.likelihood),
         "tolerances": tolerances,
+        "tolerance_priors": () if layer is None else _priors(layer.tolerance),
         "offsets": len(tolerances) * [False] if offset is None else offset.learned.tolist(),
         "sensors": None if sensor is None else _kinds(sensor, "given", "none"),
     }
@@ -81,9 +82,8 @@ def rebuild_network(
     layer = rounding = None
     constraint = standardizer.constraint if network.tolerances else None  # some methods predict without their balances
     if constraint is not None:
-        layer = ConditioningLayer(
-            standardizer.balances(), _variances(network.tolerances), offset=torch.tensor(network.offsets)
-        )
+        tolerance = _tolerances(network, implementations)
+        layer = ConditioningLayer(standardizer.balances(), tolerance, offset=torch.tensor(network.offsets))
         rounding = torch.zeros(constraint.n_balances, dtype=torch.float64)
         _check_learned("balances", network.tolerances, state["conditioning.tolerance.learned"])
     if network.sensors is not None:
@@ -152,44 +152,26 @@ def estimator_class(name: str, classes: Sequence[type]) -> type:
     raise ArtifactError(f"{rule}. Pass its class: load(path, implementations=[...]).")
 
 
-def implementation_named(part: str, name: str, implementations: Sequence[type], contract: type) -> type:
-    """Return the class with this name among those of a contract.
-
-    Args:
-        part: The part of the model that it is for, for the message.
-        name: Its name in the file.
-        implementations: Classes that do not belong to this package, of all contracts.
-        contract: The abstract class from which it must derive: kinds of parts may have the same names.
-    Raises: ArtifactError, if there is none.
-    """
-    candidates = [implementation for implementation in implementations if issubclass(implementation, contract)]
-    for implementation in candidates:
-        if getattr(implementation, "name", None) == name:
-            return implementation
-    others = ", ".join(f"{other.__name__} is named {getattr(other, 'name', None)!r}" for other in candidates)
-    rule = f"The model's {part} must be known, but got {name!r}"
-    advice = "Pass its class: load(path, implementations=[...])"
-    raise ArtifactError(f"{rule}. {advice}; {others}." if others else f"{rule}. {advice}.")
+def _priors(tolerance: VariancePosterior) -> tuple[NamedPrior | None, ...]:
+    """Describe the priors that a file has to name; empty where all are log-normal."""
+    priors = tuple(None if prior is None else describe_prior(prior) for prior in tolerance.priors)
+    return priors if any(priors) else ()
 
 
-def settings_of(part: Any) -> dict[str, Any]:
-    """Return the settings of a part of a model.
+def _tolerances(network: Network, implementations: Sequence[type]) -> VariancePosterior:
+    """Make the posterior of the tolerances, whose numbers those of the file will replace."""
+    if not network.tolerance_priors:
+        return _variances(network.tolerances)
+    import torch
 
-    Args:
-        part: A likelihood, a posterior, an imposition or balances.
-    Raises: ArtifactError, if a model file cannot hold them.
-    """
-    settings = part.settings()
-    try:
-        json.dumps(settings)
-    except (TypeError, ValueError) as error:
-        rule = f"settings() of {type(part).__name__} must hold what JSON can hold, but got {settings!r}"
-        advice = "Return numbers, texts, lists and mappings of them; arrays of balances are returned by arrays()"
-        raise ArtifactError(f"{rule}. {advice}.") from error
-    return settings
+    from equipoise.gaussian import tolerance_posterior
+
+    priors = [1.0 if each is None else parse_prior(each, implementations) for each in network.tolerance_priors]
+    names = [str(k) for k in range(len(priors))]
+    return tolerance_posterior(dict(zip(names, priors, strict=True)), names, torch.ones(len(priors)))
 
 
-def _kinds(variances: LogNormalVariance, positive: str, zero: str) -> tuple[str, ...]:
+def _kinds(variances: VariancePosterior, positive: str, zero: str) -> tuple[str, ...]:
     """Return the kind of each variance: "learned", or the given words for a fixed one above 0 and for 0."""
     entries = zip(variances.learned.tolist(), variances.fixed.tolist(), strict=True)
     return tuple("learned" if learned else positive if fixed > 0 else zero for learned, fixed in entries)

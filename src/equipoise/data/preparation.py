@@ -21,7 +21,7 @@ from equipoise.data.scaling import Standardizer
 from equipoise.data.sensors import parse_sensor_std, sensor_posterior
 from equipoise.data.table_passes import Moments, Positions, Table, pieces
 from equipoise.errors import InputError
-from equipoise.gaussian import ConditioningLayer, LogNormalVariance, TolerancePrior, tolerance_posterior
+from equipoise.gaussian import ConditioningLayer, VariancePosterior, VariancePrior, tolerance_posterior
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -76,7 +76,7 @@ class TrainingData:
         """
         return StreamedRows(self.X, self.Y, self.standardizer, positions, self.sensor_std_per_row, device)
 
-    def sensor(self) -> LogNormalVariance | None:
+    def sensor(self) -> VariancePosterior | None:
         """Make the posterior of the sensor variances; None where sensors are noise-free or known for each row."""
         if self.sensor_std is None or self.sensor_std.ndim == 2:
             return None
@@ -106,7 +106,7 @@ class TrainingData:
         relative = max(LEAST_ROUNDING, self.relative_rounding)
         return torch.as_tensor(self.standardizer.rounding(self.X, self.Y, relative))
 
-    def check_exact(self, tolerance: LogNormalVariance) -> None:
+    def check_exact(self, tolerance: VariancePosterior) -> None:
         """Raise if the data miss an exact balance whose sensors are noise-free: its likelihood L2 would be 0.
 
         Args:
@@ -169,7 +169,7 @@ def tolerance_by_balance(tolerance: Any, names: tuple[str, ...], obeyed: Mask) -
     Tolerances that were to be learned are 0 where the data obey the balance to rounding.
 
     Args:
-        tolerance: None (learned), a standard deviation in the balance's unit, a `TolerancePrior`, or a mapping from
+        tolerance: None (learned), a standard deviation in the balance's unit, a `VariancePrior`, or a mapping from
             names of balances to these.
         names: Names of the balances.
         obeyed: Mask of the balances that the data obey to rounding, shape `(m,)`.
@@ -180,7 +180,7 @@ def tolerance_by_balance(tolerance: Any, names: tuple[str, ...], obeyed: Mask) -
     """
     settings = dict(tolerance) if isinstance(tolerance, Mapping) else dict.fromkeys(names, tolerance)
     for name, is_obeyed in zip(names, obeyed, strict=True):
-        if is_obeyed and (settings.get(name) is None or isinstance(settings[name], TolerancePrior)):
+        if is_obeyed and (settings.get(name) is None or isinstance(settings[name], VariancePrior)):
             settings[name] = 0.0
     return settings
 

@@ -19,7 +19,13 @@ from .subspace import exact_directions as exact_directions, log_volume as log_vo
 from .tolerance import (
     GaussianOffset as GaussianOffset,
     LogNormalVariance as LogNormalVariance,
+    PRIORS as PRIORS,
     TolerancePrior as TolerancePrior,
-    log_normal_moments as log_normal_moments,
+    check_prior_kind as check_prior_kind,
     tolerance_posterior as tolerance_posterior,
+)
+from .variances import (
+    VariancePosterior as VariancePosterior,
+    VariancePrior as VariancePrior,
+    log_normal_moments as log_normal_moments,
 )

@@ -11,7 +11,8 @@ from equipoise.gaussian.connected_blocks import block_layout
 from equipoise.gaussian.distributions import ConditionedGaussian, DiagonalGaussian
 from equipoise.gaussian.operator import BalanceOperator
 from equipoise.gaussian.shapes import batch_shape, common_shape
-from equipoise.gaussian.tolerance import GaussianOffset, LogNormalVariance, Tolerance, tolerance_posterior
+from equipoise.gaussian.tolerance import GaussianOffset, Tolerance, tolerance_posterior
+from equipoise.gaussian.variances import VariancePosterior
 
 
 def condition(
@@ -113,8 +114,8 @@ class ConditioningLayer(nn.Module):
             computed from x by numpy, without gradients with respect to x.
         tolerance: `None` learns the tolerance of each balance (default prior on the relative tolerance), `0` makes
             balances exact, a positive number is a fixed standard deviation in the balance's own unit, a
-            `TolerancePrior` learns the tolerance from that prior; or a mapping from balance names to any of these.
-            A `LogNormalVariance` of relative tolerances is used unchanged.
+            `TolerancePrior` or another `VariancePrior` learns the tolerance from that prior; or a mapping from balance names to any of these.
+            A `VariancePosterior` of relative tolerances is used unchanged.
         output_std: Standard deviations of the outputs, shape `(n_y,)`, which set the scales of the balances that
             *relative* tolerances refer to (Z2). Ones by default.
         offset: Whether to learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have
@@ -133,7 +134,7 @@ class ConditioningLayer(nn.Module):
     def __init__(
         self,
         constraint: Equality,
-        tolerance: Tolerance | LogNormalVariance = None,
+        tolerance: Tolerance | VariancePosterior = None,
         *,
         output_std=None,
         offset: bool | Tensor = False,
@@ -155,7 +156,7 @@ class ConditioningLayer(nn.Module):
         self.A: Tensor | None
         self.B: Tensor | None
         self.b: Tensor | None
-        if not isinstance(tolerance, LogNormalVariance):
+        if not isinstance(tolerance, VariancePosterior):
             tolerance = tolerance_posterior(tolerance, constraint.names, self.row_scale)
         self.tolerance = tolerance
         mask = offset if isinstance(offset, Tensor) else torch.full((constraint.n_balances,), bool(offset))

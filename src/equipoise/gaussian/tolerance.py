@@ -7,8 +7,8 @@ posterior. Sensor variances `w` are treated in the same way; offsets `δ` of bal
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from equipoise.errors import InputError
 from equipoise.gaussian.randomness import antithetic_normal
+from equipoise.gaussian.variances import GaussianLogVariance, VariancePosterior, VariancePrior, VariancesByPrior
 
 
 @dataclass(frozen=True)
-class TolerancePrior:
+class TolerancePrior(VariancePrior):
     """Gaussian prior of `ρ = log r`, where `r` is the variance of a balance's residual.
 
     Args:
@@ -33,6 +34,7 @@ class TolerancePrior:
         TolerancePrior(mean=-2.0, std=1.0, relative=False)
     """
 
+    name: ClassVar[str] = "log-normal"
     mean: float = -6.0
     std: float = 3.0
     relative: bool = True
@@ -49,12 +51,32 @@ class TolerancePrior:
         """Return the paper's prior, `ρ ~ N(−2, 1)` in the balance's own unit."""
         return cls(-2.0, 1.0, relative=False)
 
+    def log_prob(self, rho: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Compute the log density of `ρ`; the argument is that of `VariancePrior.log_prob`."""
+        return -0.5 * ((rho - self.mean) / self.std).square() - math.log(self.std) - 0.5 * math.log(2 * math.pi)
+
+    def log_moments(self) -> tuple[float, float]:
+        """Return mean and standard deviation of `ρ`."""
+        return self.mean, self.std
+
+    def settings(self) -> dict[str, Any]:
+        """Return mean, standard deviation and unit."""
+        return asdict(self)
+
+    def posterior(self, log_unit: Float[Tensor, " k"], floor: Float[Tensor, " k"]) -> "LogNormalVariance":
+        """Make a posterior that starts at the prior; arguments are those of `VariancePrior.posterior`."""
+        std = torch.full_like(log_unit, self.std)
+        return LogNormalVariance(self.mean + log_unit, std, torch.full_like(std, math.nan), floor)
+
+
+PRIORS: Mapping[str, type[VariancePrior]] = {TolerancePrior.name: TolerancePrior}
+
 
 Tolerance = Any
-"""None, a number, a `TolerancePrior`, or a mapping from balance names to these, checked by `tolerance_posterior`."""
+"""None, a number, a `VariancePrior`, or a mapping from balance names to these, checked by `tolerance_posterior`."""
 
 
-class LogNormalVariance(nn.Module):
+class LogNormalVariance(GaussianLogVariance):
     """Variances `r = exp(ρ)` with prior `ρ ~ N(prior_mean, prior_std²)` and posterior `q(ρ) = N(loc, std²)`.
 
     The posterior starts at the prior, so that a posterior without training counts as not informed by the data. Entries
@@ -75,70 +97,9 @@ class LogNormalVariance(nn.Module):
 
     prior_mean: Tensor
     prior_std: Tensor
-    fixed: Tensor
-    learned: Tensor
-    floor: Tensor
 
     def __init__(self, prior_mean: Tensor, prior_std: Tensor, fixed: Tensor, floor: Tensor | float = 0.0):
-        super().__init__()
-        prior_mean, prior_std, fixed = (part.detach().double() for part in (prior_mean, prior_std, fixed))
-        self.register_buffer("prior_mean", prior_mean.clone())
-        self.register_buffer("prior_std", prior_std.clone())
-        self.register_buffer("learned", fixed.isnan())
-        self.register_buffer("fixed", fixed.nan_to_num(0.0))
-        self.register_buffer("floor", torch.as_tensor(floor, dtype=torch.float64).expand_as(fixed).clone())
-        self.loc = nn.Parameter(prior_mean.clone())
-        self.log_std = nn.Parameter(prior_std.log())
-
-    @property
-    def std(self) -> Float[Tensor, " k"]:
-        """Posterior standard deviation of `ρ`, shape `(k,)`."""
-        return self.log_std.exp()
-
-    def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-        """Compute the variances at `ρ`, shape `(..., k)`; fixed variances do not depend on it."""
-        return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
-
-    @property
-    def n_entries(self) -> int:
-        """Number of variances, k, learned or fixed."""
-        return len(self.loc)
-
-    def from_normal(self, normal: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-        """Turn standard normal numbers into draws of the variances, increasing in each number.
-
-        A constant number z gives the posterior's quantile at `Φ(z)`.
-
-        Args:
-            normal: One number for each variance.
-        """
-        return self.at(self.loc + self.std * normal)
-
-    def draw(self, shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Float[Tensor, "... k"]:
-        """Draw variances from the posterior, differentiable with respect to its parameters.
-
-        Args:
-            shape: Leading shape of the draws.
-            generator: Source of random numbers; torch's default by default.
-        Returns:
-            Variances, shape `(*shape, k)`.
-        """
-        return self.from_normal(_noise_like(self.loc, shape, generator))
-
-    def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
-        """Draw variances for each row of a batch, with antithetic noise, differentiable with respect to the parameters.
-
-        Args:
-            n: Number of rows.
-            generator: Source of random numbers; torch's default by default.
-        Returns:
-            Variances, shape `(n, k)`; fixed ones are the same in all rows.
-        """
-        return self.from_normal(_antithetic_like(self.loc, n, generator))
-
-    def median(self) -> Float[Tensor, " k"]:
-        """Compute the posterior medians of the variances, `exp(E[ρ])` plus the floor."""
-        return self.at(self.loc)
+        super().__init__(prior_mean, prior_std, fixed, floor, prior_mean=prior_mean, prior_std=prior_std)
 
     def kl_terms(self) -> Float[Tensor, " k"]:
         """Compute `KL(q(ρ) ‖ p(ρ))` of each entry in nats, 0 where fixed.
@@ -150,6 +111,14 @@ class LogNormalVariance(nn.Module):
         ratio = self.std / self.prior_std
         kl = 0.5 * (ratio.square() + ((self.loc - self.prior_mean) / self.prior_std).square() - 1.0) - ratio.log()  # K2
         return torch.where(self.learned, kl, 0.0)
+
+    def prior_log_moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+        """Return mean and standard deviation of each `ρ` under the prior."""
+        return self.prior_mean, self.prior_std
+
+    def prior_log_prob(self, rho: Float[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
+        """Compute the log density of the prior; arguments are those of `VariancePosterior.prior_log_prob`."""
+        return -0.5 * ((rho - self.prior_mean[k]) / self.prior_std[k]).square()
 
 
 class GaussianOffset(nn.Module):
@@ -223,17 +192,19 @@ def _antithetic_like(loc: Tensor, n: int, generator: torch.Generator | None) -> 
 
 def tolerance_posterior(
     tolerance: Tolerance, names: Sequence[str], row_scale: Float[Tensor, " m"], floor: Tensor | float = 0.0
-) -> LogNormalVariance:
+) -> VariancePosterior:
     """Make the posterior of *relative* tolerances `r / c_k²` from the tolerance that the user gave for each balance.
 
     Args:
         tolerance: `None` (learned, default prior), `0` (exact), a standard deviation in the balance's own unit, a
-            `TolerancePrior`, or a mapping from balance names to these (unnamed balances are learned).
+            `VariancePrior` such as `TolerancePrior`, or a mapping from balance names to these (unnamed balances are
+            learned).
         names: Names of the m balances.
         row_scale: Scales `c_k` in the balances' own units, shape `(m,)` (Z2).
         floor: Smallest relative variance of a learned tolerance, shape `(m,)` or a number.
     Returns:
-        The posterior of m relative variances, which starts at the prior; given tolerances are fixed in it.
+        The posterior of m relative variances, which starts at the prior; given tolerances are fixed in it. It is a
+        `LogNormalVariance` unless a balance has a prior of another kind.
     Raises:
         InputError: If a tolerance is negative or not a number, or a name is not that of a balance.
 
@@ -243,15 +214,48 @@ def tolerance_posterior(
         (tensor([False,  True]), tensor([0.0025, 0.0000], dtype=torch.float64))
     """
     entries = [_normalise(entry, name) for entry, name in zip(_per_balance(tolerance, names), names, strict=True)]
-    log_scale2 = 2.0 * row_scale.double().log()
+    row_scale = row_scale.double()
+    floors = torch.as_tensor(floor, dtype=torch.float64, device=row_scale.device).expand_as(row_scale)
+    groups: list[tuple[VariancePrior | None, list[int]]] = []
+    for k, entry in enumerate(entries):
+        prior = None if isinstance(entry, float) or type(entry) is TolerancePrior else entry
+        same = (group for other, group in groups if _are_equal(prior, other))
+        if (group := next(same, None)) is None:
+            groups.append((prior, group := []))
+        group.append(k)
+    parts = []
+    for prior, group in groups:
+        scale, least = row_scale[group], floors[group]
+        if prior is None:
+            parts.append((None, group, _log_normal([entries[k] for k in group], scale, least)))
+        else:
+            log_unit = torch.zeros_like(scale) if prior.relative else -2.0 * scale.log()
+            parts.append((prior, group, prior.posterior(log_unit, least)))
+    if all(prior is None for prior, _ in groups):
+        return parts[0][2] if parts else _log_normal([], row_scale, floors)
+    return VariancesByPrior(parts)
+
+
+def _are_equal(prior: VariancePrior | None, other: VariancePrior | None) -> bool:
+    """Return whether two priors are the same, so that variances can share a posterior."""
+    if prior is None or other is None:
+        return prior is other
+    return type(prior) is type(other) and prior.settings() == other.settings()
+
+
+def _log_normal(
+    entries: Sequence[VariancePrior | float], row_scale: Float[Tensor, " k"], floor: Float[Tensor, " k"]
+) -> LogNormalVariance:
+    """Make the posterior of tolerances that have a log-normal prior or a fixed value."""
+    log_scale2 = 2.0 * row_scale.log()
     priors = [entry if isinstance(entry, TolerancePrior) else TolerancePrior() for entry in entries]
     prior_mean = torch.tensor([p.mean for p in priors], dtype=torch.float64)
-    own_unit = torch.tensor([not p.relative for p in priors])
-    fixed = torch.tensor([math.nan if isinstance(e, TolerancePrior) else e for e in entries], dtype=torch.float64)
+    own_unit = torch.tensor([not p.relative for p in priors], dtype=torch.bool)
+    fixed = torch.tensor([e if isinstance(e, float) else math.nan for e in entries], dtype=torch.float64)
     return LogNormalVariance(
         torch.where(own_unit, prior_mean - log_scale2, prior_mean),
         torch.tensor([p.std for p in priors], dtype=torch.float64),
-        (fixed / row_scale.double()).square(),
+        (fixed / row_scale).square(),
         floor,
     )
 
@@ -267,10 +271,11 @@ def _per_balance(tolerance: Tolerance, names: Sequence[str]) -> list:
     return [tolerance.get(name) for name in names]
 
 
-def _normalise(entry, name: str) -> TolerancePrior | float:
+def _normalise(entry, name: str) -> VariancePrior | float:
     if entry is None:
         return TolerancePrior()
-    if isinstance(entry, TolerancePrior):
+    if isinstance(entry, VariancePrior):
+        check_prior_kind(entry)
         return entry
     try:
         value = float(entry)
@@ -284,18 +289,13 @@ def _normalise(entry, name: str) -> TolerancePrior | float:
     return value
 
 
-def log_normal_moments(mu: float, std: float) -> tuple[float, float]:
-    """Compute mean and standard deviation of the log-normal variable `exp(ρ)`, `ρ ~ N(mu, std²)` (K4).
+def check_prior_kind(prior: VariancePrior) -> None:
+    """Raise an InputError unless the class of a prior has a name of its own.
 
     Args:
-        mu, std: Mean and standard deviation of `ρ`.
-    Returns:
-        Mean and standard deviation of `exp(ρ)`.
-
-    Example:
-        >>> mean, std = log_normal_moments(0.0, 1.0)
-        >>> round(mean, 4), round(std, 4)
-        (1.6487, 2.1612)
+        prior: The prior.
     """
-    mean = math.exp(mu + 0.5 * std**2)
-    return mean, mean * math.sqrt(math.expm1(std**2))  # K4
+    kind, name = type(prior), getattr(prior, "name", None)
+    if not (isinstance(name, str) and name) or PRIORS.get(name, kind) is not kind:
+        rule = f"{kind.__name__} must have a name of its own, but got {name!r}"
+        raise InputError(f"{rule}. Give the class an attribute name, another one than those of the library.")

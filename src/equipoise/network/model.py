@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from equipoise.data import Rows
-from equipoise.gaussian import ConditioningLayer, DiagonalGaussian, Gaussian, LogNormalVariance
+from equipoise.gaussian import ConditioningLayer, DiagonalGaussian, Gaussian, VariancePosterior
 from equipoise.network.imposition import Imposition
 from equipoise.network.likelihood import Likelihood, joint
 from equipoise.network.mlp import BayesianMLP, NetworkGaussian
@@ -103,7 +103,7 @@ class ConstrainedBNN(nn.Module):
         network: BayesianMLP,
         conditioning: ConditioningLayer | None = None,
         likelihood: Likelihood = joint,
-        sensor: LogNormalVariance | None = None,
+        sensor: VariancePosterior | None = None,
         rounding: Tensor | None = None,
         imposition: Imposition | None = None,
     ):

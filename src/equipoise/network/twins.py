@@ -6,14 +6,20 @@ here and not declared by the class, so that a class from outside the package can
 
 from collections.abc import Mapping
 
+from equipoise.gaussian import LogNormalVariance
 from equipoise.network.likelihood import Joint, Marginal
 from equipoise.network.posterior import MeanFieldGaussian
 
-TWINS: Mapping[type, str] = {Joint: "joint", Marginal: "marginal", MeanFieldGaussian: "mean-field"}
+TWINS: Mapping[type, str] = {
+    Joint: "joint",
+    Marginal: "marginal",
+    MeanFieldGaussian: "mean-field",
+    LogNormalVariance: "log-normal",
+}
 
 
 def twin_of(definition: object) -> str | None:
-    """Return the name of a likelihood or posterior in compiled code; None where there is only its definition.
+    """Return the name of a likelihood or of a posterior of weights or variances in compiled code; None where there is only its definition.
 
     Args:
         definition: The likelihood or posterior.

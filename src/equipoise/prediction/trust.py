@@ -13,7 +13,7 @@ from torch import Tensor
 
 from equipoise.balances import Equality, Residual, ToleranceEvidence, verdict
 from equipoise.data import PIECE, AnyRows, Comoments, Rows, Standardizer, Table, mean_sensor_var, pieces
-from equipoise.gaussian import GaussianOffset, LogNormalVariance, log_normal_moments
+from equipoise.gaussian import GaussianOffset, VariancePosterior
 from equipoise.network import ConstrainedBNN, NetworkGaussian
 
 Array = NDArray[np.float64]
@@ -164,7 +164,7 @@ def _few_draws(model: ConstrainedBNN, rows: Rows, seed: int) -> NetworkGaussian:
 
 @dataclass(frozen=True)
 class _ExpectedLogLikelihood:
-    """The function `Σ_i E_θ log p(y_i | θ, ρ)` of `ρ`, scaled up from a subset of the rows, part by part.
+    """The function `Σ_i E_θ log p(y_i | θ, r)` of tolerances `r`, scaled up from a subset of the rows, part by part.
 
     Args:
         model: The fitted model.
@@ -178,14 +178,13 @@ class _ExpectedLogLikelihood:
     rows: list[Rows]
     factor: float
 
-    def __call__(self, rho: Tensor) -> float:
+    def __call__(self, tol_var: Tensor) -> float:
         parts = zip(self.priors, self.rows, strict=True)
-        return self.factor * sum(self._of_part(prior, rows, rho) for prior, rows in parts)
+        return self.factor * sum(self._of_part(prior, rows, tol_var) for prior, rows in parts)
 
-    def _of_part(self, prior: NetworkGaussian, rows: Rows, rho: Tensor) -> float:
+    def _of_part(self, prior: NetworkGaussian, rows: Rows, tol_var: Tensor) -> float:
         model, layer = self.model, self.model.conditioning
         offset = None if layer is None or layer.offset is None else layer.offset.loc
-        tol_var = None if layer is None else layer.tolerance.at(rho)
         conditioned = model.condition(prior, rows.target, tol_var, offset, rows.B)
         w = rows.sensor_var
         if w is None:
@@ -194,26 +193,19 @@ class _ExpectedLogLikelihood:
 
 
 def _evidence_of_balance(
-    expected: _ExpectedLogLikelihood, q: LogNormalVariance, k: int, grid_points: int
+    expected: _ExpectedLogLikelihood, q: VariancePosterior, k: int, grid_points: int
 ) -> ToleranceEvidence:
-    prior_mean, prior_std = float(q.prior_mean[k]), float(q.prior_std[k])
-    loc, std = float(q.loc[k]), float(q.std[k])
+    grid, r = q.evidence_grid(k, grid_points), q.median()
 
-    def value(rho_k: float) -> float:
-        rho = q.loc.clone()
-        rho[k] = rho_k
-        return expected(rho)
+    def value(r_k: Tensor) -> float:
+        tol_var = r.clone()
+        tol_var[k] = r_k
+        return expected(tol_var)
 
-    def log_prior(rho_k: float) -> float:
-        return -0.5 * ((rho_k - prior_mean) / prior_std) ** 2
-
-    grid = prior_mean + prior_std * np.linspace(-3, 3, grid_points)
-    near = loc + std * np.array([-2.0, -1.0, 1.0, 2.0])
-    values = {float(rho): value(float(rho)) for rho in (*grid, *near, loc)}
-    over_prior = [values[float(rho)] for rho in grid]
-    best = max(ll + log_prior(rho) for rho, ll in values.items())
-    shortfall = best - values[loc] - log_prior(loc)
-    return ToleranceEvidence(max(over_prior) - min(over_prior), shortfall / expected.factor)
+    values = np.array([value(r_k) for r_k in grid.variances])
+    over_prior, posterior = values[: grid.n_over_prior], values + grid.log_prior.cpu().numpy()
+    shortfall = posterior.max() - posterior[grid.centre]
+    return ToleranceEvidence(float(over_prior.max() - over_prior.min()), float(shortfall) / expected.factor)
 
 
 def tolerance_table(
@@ -243,13 +235,14 @@ def tolerance_table(
     sensor_learned = np.zeros(constraint.n_outputs, dtype=bool)
     if model.sensor is not None:
         sensor_learned = model.sensor.learned.cpu().numpy()
-    records = []
+    records, least_kl = [], layer.tolerance.least_kl()
     for k, name in enumerate(constraint.names):
         record = {"balance": name, "unit": constraint.units[k]}
-        record |= _tolerance_record(layer.tolerance, k, float(standardizer.row_scale[k]))
+        record |= layer.tolerance.summary(k, float(standardizer.row_scale[k]))
         if obeyed_to_rounding[k] and record["kind"] == "exact":
             record["kind"] = "exact to rounding"
-        kl, evidence = record["kl"], evidence_by_balance[k] if evidence_by_balance else None
+        evidence = evidence_by_balance[k] if evidence_by_balance else None
+        kl = record["kl"] - float(least_kl[k])
         record["information"] = math.nan if evidence is None else evidence.information
         both = record["kind"] == "learned" and bool((sensor_learned & constraint.pattern[k]).any())
         record["informed"] = verdict(record["kind"], kl, evidence) == "informed"
@@ -263,37 +256,6 @@ def tolerance_table(
         record |= _offset_record(layer.offset, k, float(standardizer.row_scale[k]))
         records.append(record)
     return pd.DataFrame(records).set_index("balance")
-
-
-def _tolerance_record(q: LogNormalVariance, k: int, scale: float) -> dict:
-    """Return μ_ρ, σ_ρ, moments of r (true and the paper's), and √r with its 95 % interval, in the balance's unit."""
-    if not bool(q.learned[k]):
-        r = float(q.fixed[k]) * scale**2
-        moments = {"mean_r": r, "std_r": 0.0, "paper_mean_r": r, "paper_std_r": 0.0}
-        mu = math.log(r) if r > 0 else -math.inf
-        spread = {"tol_std": math.sqrt(r), "tol_std_lower": math.sqrt(r), "tol_std_upper": math.sqrt(r)}
-        unlearned = {"kl": 0.0, "contraction": 0.0}
-        kind = "fixed" if r > 0 else "exact"
-        rho = {"mu_rho": mu, "sigma_rho": 0.0, "mu_rho_relative": mu - 2 * math.log(scale)}
-        return {"kind": kind} | rho | moments | spread | unlearned
-    relative, std = float(q.loc[k].detach()), float(q.std[k].detach())
-    mu = relative + 2.0 * math.log(scale)
-    mean_r, std_r = log_normal_moments(mu, std)
-    return {
-        "kind": "learned",
-        "mu_rho": mu,
-        "sigma_rho": std,
-        "mu_rho_relative": relative,
-        "mean_r": mean_r,
-        "std_r": std_r,
-        "paper_mean_r": math.exp(mu),
-        "paper_std_r": std * math.exp(mu),
-        "tol_std": math.exp(0.5 * mu),
-        "tol_std_lower": math.exp(0.5 * (mu - 1.96 * std)),
-        "tol_std_upper": math.exp(0.5 * (mu + 1.96 * std)),
-        "kl": float(q.kl_terms()[k].detach()),
-        "contraction": 1.0 - (std / float(q.prior_std[k])) ** 2,
-    }
 
 
 def _offset_record(offset: GaussianOffset | None, k: int, scale: float) -> dict:

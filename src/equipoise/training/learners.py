@@ -148,7 +148,8 @@ class Learner(ABC):
         model, record = self.model, {}
         if model.conditioning is not None:
             q = model.conditioning.tolerance
-            record |= {"kl_tolerance": q.kl_terms().tolist(), "rho_mean": q.loc.tolist(), "rho_std": q.std.tolist()}
+            mean, std = q.log_moments()
+            record |= {"kl_tolerance": q.kl_terms().tolist(), "rho_mean": mean.tolist(), "rho_std": std.tolist()}
             if model.conditioning.offset is not None:
                 record["kl_offset"] = model.conditioning.offset.kl_terms().tolist()
         if model.sensor is not None:

@@ -175,6 +175,8 @@ class TrainingRun:
         settings = (*settings, network.sizes, network.activation, posterior.prior_std, scheme)
         if posterior.name != "mean-field":  # earlier checkpoints name no posterior
             settings = (*settings, posterior.name, *sorted(posterior.settings().items()))
+        if (layer := self.model.conditioning) is not None and any(priors := layer.tolerance.priors):
+            settings = (*settings, repr([prior and (prior.name, sorted(prior.settings().items())) for prior in priors]))
         if (imposition := self.model.imposition) is not None:
             settings = (*settings, imposition.name, *sorted(imposition.settings().items()))
         digest = hashlib.sha256(repr(settings).encode())

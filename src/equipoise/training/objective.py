@@ -33,7 +33,7 @@ LARGEST_BLOCK = 32  # of coupled balances: the inverses of larger blocks are lef
 class Objective:
     """The gradient of the training objective of one model, by compiled code where there is some.
 
-    Models on the processor have compiled code if likelihood and posterior have a compiled twin, coefficients are the
+    Models on the processor have compiled code if likelihood and posteriors have a compiled twin, coefficients are the
     same for all rows, no block of coupled balances is larger than `LARGEST_BLOCK`, no balance has an offset, and the
     model conditions by definition. All others are differentiated by autograd.
 
@@ -122,7 +122,9 @@ class _CompiledStep:
         plain = layer is None or (
             layer.offset is None and layer.B is not None and _largest_block(layer) <= LARGEST_BLOCK
         )
-        own = model.conditions_by_definition and None not in (twin_of(model.likelihood), twin_of(network.posterior))
+        variances = (None if layer is None else layer.tolerance, model.sensor)
+        parts = (model.likelihood, network.posterior, *(part for part in variances if part is not None))
+        own = model.conditions_by_definition and all(twin_of(part) is not None for part in parts)
         return own and plain and is_compiled(network.posterior.loc, network.sizes, network.activation)
 
     def backward(self, rows: Rows, generator: torch.Generator | None, weights: tuple[float, float]) -> Tensor | None:

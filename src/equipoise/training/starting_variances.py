@@ -76,15 +76,9 @@ def _start_balances(model: ConstrainedBNN, rows: AnyRows, var: Float[Tensor, " n
         share = torch.where(layer.pattern.to(var.device), share[:, None], 1.0 - REST).amin(0)
         learned_var = torch.where(sensor.learned, share * var, 0.0)
         w = torch.where(sensor.learned, learned_var, sensor.fixed)
-        sensor.loc.copy_(torch.where(sensor.learned, _log(learned_var), sensor.loc))
-        sensor.log_std.fill_(SENSOR_LOG_STD)
-    start = torch.minimum(tolerance.prior_mean, _log(torch.maximum(z - squares @ w, REST * z)))
-    tolerance.loc.copy_(torch.where(tolerance.learned & z.isfinite(), start, tolerance.loc))
+        sensor.start_at(learned_var, log_std=SENSOR_LOG_STD)
+    tolerance.start_at(torch.maximum(z - squares @ w, REST * z), below_prior=True)
     return learned_var
-
-
-def _log(var: Tensor) -> Tensor:
-    return var.clamp_min(torch.finfo(var.dtype).tiny).log()
 
 
 def mean_squares(layer: ConditioningLayer, rows: AnyRows) -> Float[Tensor, "m n_y"]:

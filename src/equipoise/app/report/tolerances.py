@@ -73,7 +73,8 @@ def balance_tolerances(model: ConstrainedBNNRegressor) -> tuple[BalanceTolerance
     if layer is None or constraint is None:
         return ()
     q, log_scale2 = layer.tolerance, 2 * np.log(model.standardizer_.row_scale)
-    prior = {"prior_mu_rho": q.prior_mean.cpu().numpy() + log_scale2, "prior_sigma_rho": q.prior_std.cpu().numpy()}
+    mean, std = (part.cpu().numpy() for part in q.prior_log_moments())
+    prior = {"prior_mu_rho": mean + log_scale2, "prior_sigma_rho": std}
     learned = q.learned.cpu().numpy()
     table = model.tolerances_.assign(**{name: np.where(learned, values, math.nan) for name, values in prior.items()})
     return _records(BalanceTolerance, table, balance=constraint.names, unit=constraint.units)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from equipoise.balances import Equality
 from equipoise.data import AnyRows, Array, Rows, TrainingData
-from equipoise.gaussian import TolerancePrior
+from equipoise.gaussian import TolerancePrior, VariancePrior
 from equipoise.network import (
     BayesianMLP,
     ConstrainedBNN,
@@ -238,4 +238,4 @@ class _Trial:
 
 
 def _is_learned(tolerance: Any) -> bool:
-    return tolerance is None or isinstance(tolerance, TolerancePrior)
+    return tolerance is None or isinstance(tolerance, VariancePrior)
