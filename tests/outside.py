@@ -159,3 +159,80 @@ class Power(eq.Equality):
     def linearise(self, X, Y=None):
         P, V, I = Y.T  # noqa: E741
         return np.stack([np.ones_like(P), -I, -V], 1)[:, None], (-V * I)[:, None]
+
+
+class HalfNormal(eq.VariancePrior):
+    """The tolerance `s = √r` of a balance is half-normal: `p(s) = √(2/π) / σ exp(−s² / (2 σ²))`, with mode 0."""
+
+    name = "half-normal"
+
+    def __init__(self, std=0.2, relative=True, closed_form=True):
+        self.std, self.relative, self.closed_form = std, relative, closed_form
+
+    def settings(self):
+        return {"std": self.std, "relative": self.relative, "closed_form": self.closed_form}
+
+    def log_prob(self, rho):
+        return 0.5 * math.log(2 / math.pi) - math.log(2 * self.std) + 0.5 * rho - rho.exp() / (2 * self.std**2)
+
+    def expected_log_prob(self, mean, std):
+        if not self.closed_form:
+            return super().expected_log_prob(mean, std)
+        mean_r = (mean + 0.5 * std.square()).exp()
+        return 0.5 * math.log(2 / math.pi) - math.log(2 * self.std) + 0.5 * mean - mean_r / (2 * self.std**2)
+
+
+class AsinhVariance(eq.VariancePosterior):
+    """Posterior of `ρ = loc + std asinh(a ξ) / a`, whose tails are lighter than a normal's; half-normal prior of √r."""
+
+    def __init__(self, prior, log_unit, floor):
+        super().__init__(torch.full_like(log_unit, math.nan), floor, log_unit=log_unit)
+        self.prior = prior
+        self.loc = nn.Parameter(log_unit + 2 * math.log(prior.std) - 1.0)
+        self.log_std, self.log_a = (nn.Parameter(torch.full_like(log_unit, value)) for value in (0.2, -1.0))
+        xi, weights = np.polynomial.hermite_e.hermegauss(80)
+        self.xi, self.weights = torch.as_tensor(xi)[:, None], torch.as_tensor(weights / weights.sum())[:, None]
+        self.start = self.kl_terms().detach(), self.log_moments()[1].detach()
+
+    def rho(self, xi):
+        return self.loc + self.log_std.exp() * torch.asinh(self.log_a.exp() * xi) / self.log_a.exp()
+
+    def from_normal(self, normal):
+        return self.rho(normal).exp() + self.floor
+
+    def kl_terms(self):
+        xi = self.xi
+        log_q = -0.5 * (xi.square() + math.log(2 * math.pi)) - self.log_std
+        log_q = log_q + 0.5 * torch.log1p((self.log_a.exp() * xi).square())
+        return (self.weights * (log_q - self.prior.log_prob(self.rho(xi) - self.log_unit))).sum(0)
+
+    def start_at(self, var, *, log_std=None, below_prior=False):
+        with torch.no_grad():
+            start = var.log()
+            if below_prior:
+                start = torch.minimum(start, self.log_unit + 2 * math.log(self.prior.std) - 1.0)
+            self.loc.copy_(torch.where(var.isfinite(), start, self.loc))
+            if log_std is not None:
+                self.log_std.fill_(log_std)
+
+    def prior_log_moments(self):
+        mean, std = self.prior.log_moments()
+        return mean + self.log_unit, torch.full_like(self.log_unit, std)
+
+    def prior_log_prob(self, rho, k):
+        return self.prior.log_prob(rho - self.log_unit[k])
+
+    def kl_at_start(self):
+        return self.start[0]
+
+    def std_at_start(self):
+        return self.start[1]
+
+
+class Asinh(HalfNormal):
+    """A half-normal prior whose posterior is not normal in ρ."""
+
+    name = "half-normal, asinh"
+
+    def posterior(self, log_unit, floor):
+        return AsinhVariance(self, log_unit, floor)

@@ -10,7 +10,6 @@ from equipoise.gaussian.tolerance import (
     GaussianOffset,
     LogNormalVariance,
     TolerancePrior,
-    log_normal_moments,
     tolerance_posterior,
 )
 
@@ -94,16 +93,6 @@ def test_a_floor_is_added_to_learned_variances_only():
     expected = [math.exp(-6.0) + 0.5, math.exp(-2.0) + 0.5, 0.25]
     np.testing.assert_allclose(q.median().detach(), expected, rtol=1e-13)
     np.testing.assert_allclose(posterior(shift=(-1e3, -1e3, 0.0), floor=0.5).median().detach(), [0.5, 0.5, 0.25])
-
-
-@pytest.mark.parametrize(("mu", "std"), [(0.0, 1.0), (-2.0, 1.0), (-13.6, 0.23), (-6.0, 3.0)])
-def test_log_normal_moments_are_those_of_the_distribution(mu, std):
-    expected = scipy.stats.lognorm(s=std, scale=math.exp(mu)).stats("mv")
-    np.testing.assert_allclose(log_normal_moments(mu, std), [expected[0], math.sqrt(expected[1])], rtol=1e-9)
-
-
-def test_the_standard_deviation_of_a_nearly_certain_log_normal_keeps_its_digits():
-    np.testing.assert_allclose(log_normal_moments(0.0, 1e-9), [1.0, 1e-9], rtol=1e-13)
 
 
 # --- What the user says of each balance -------------------------------------------------------------------------------

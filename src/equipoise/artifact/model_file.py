@@ -124,8 +124,8 @@ def load(
         path: A file written by `save`.
         device: Device on which torch computes, for instance "cuda".
         implementations: One or more classes of your own that the model was fitted with, such as a `Likelihood`, a
-            `WeightPosterior`, a `VariancePrior`, an `Equality` or that of the estimator. A file names its implementations; it never
-            imports one.
+            `WeightPosterior`, a `VariancePrior`, an `Equality` or that of the estimator. A file names its
+            implementations; it never imports one.
     Returns: The fitted estimator, without the parameters that `save` does not keep.
     Raises: ArtifactError, if the file is missing (then also a FileNotFoundError), damaged, or of a newer format.
     """

@@ -17,9 +17,9 @@ from .randomness import (
 )
 from .subspace import exact_directions as exact_directions, log_volume as log_volume
 from .tolerance import (
+    PRIORS as PRIORS,
     GaussianOffset as GaussianOffset,
     LogNormalVariance as LogNormalVariance,
-    PRIORS as PRIORS,
     TolerancePrior as TolerancePrior,
     check_prior_kind as check_prior_kind,
     tolerance_posterior as tolerance_posterior,

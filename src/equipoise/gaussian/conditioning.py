@@ -114,8 +114,8 @@ class ConditioningLayer(nn.Module):
             computed from x by numpy, without gradients with respect to x.
         tolerance: `None` learns the tolerance of each balance (default prior on the relative tolerance), `0` makes
             balances exact, a positive number is a fixed standard deviation in the balance's own unit, a
-            `TolerancePrior` or another `VariancePrior` learns the tolerance from that prior; or a mapping from balance names to any of these.
-            A `VariancePosterior` of relative tolerances is used unchanged.
+            `TolerancePrior`, or a `VariancePrior` of your own, learns the tolerance from that prior; or a mapping from
+            balance names to any of these. A `VariancePosterior` of relative tolerances is used unchanged.
         output_std: Standard deviations of the outputs, shape `(n_y,)`, which set the scales of the balances that
             *relative* tolerances refer to (Z2). Ones by default.
         offset: Whether to learn an offset per balance, `A x + B y = b + δ`, too; or a mask of the balances that have

@@ -218,7 +218,7 @@ def tolerance_posterior(
     floors = torch.as_tensor(floor, dtype=torch.float64, device=row_scale.device).expand_as(row_scale)
     groups: list[tuple[VariancePrior | None, list[int]]] = []
     for k, entry in enumerate(entries):
-        prior = None if isinstance(entry, float) or type(entry) is TolerancePrior else entry
+        prior = entry if isinstance(entry, VariancePrior) and type(entry) is not TolerancePrior else None
         same = (group for other, group in groups if _are_equal(prior, other))
         if (group := next(same, None)) is None:
             groups.append((prior, group := []))

@@ -95,9 +95,7 @@ class VariancePosterior(nn.Module, ABC):
         """Compute the divergence `KL(q ‖ p)` of each variance from its prior in nats, 0 where fixed."""
 
     @abstractmethod
-    def start_at(
-        self, var: Float[Tensor, " k"], *, log_std: float | None = None, below_prior: bool = False
-    ) -> None:
+    def start_at(self, var: Float[Tensor, " k"], *, log_std: float | None = None, below_prior: bool = False) -> None:
         """Set the medians of learned variances to starting values; entries that are not finite stay as they are.
 
         Args:
@@ -119,12 +117,12 @@ class VariancePosterior(nn.Module, ABC):
             k: Position of the variance.
         """
 
-    def least_kl(self) -> Float[Tensor, " k"]:
-        """Return the smallest divergence that this family of posteriors can have: 0 if it contains the prior."""
+    def kl_at_start(self) -> Float[Tensor, " k"]:
+        """Return the divergence of each variance before any data: 0 if the posterior starts at the prior."""
         return torch.zeros_like(self.fixed)
 
-    def least_kl_std(self) -> Float[Tensor, " k"]:
-        """Return the standard deviation of each `ρ` where the divergence is smallest, which is that before any data."""
+    def std_at_start(self) -> Float[Tensor, " k"]:
+        """Return the standard deviation of each `ρ` before any data."""
         return self.prior_log_moments()[1]
 
     def median(self) -> Float[Tensor, " k"]:
@@ -156,7 +154,7 @@ class VariancePosterior(nn.Module, ABC):
         return self.from_normal(antithetic_normal(shape, generator, self.fixed.dtype, self.fixed.device))
 
     def log_moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
-        """Compute mean and standard deviation of each `ρ` under the posterior, by quadrature unless a class knows them."""
+        """Compute mean and standard deviation of each `ρ`, by quadrature unless a class has them."""
         return _moments(self._at_nodes().clamp_min(torch.finfo(torch.float64).tiny).log())
 
     def moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
@@ -221,7 +219,7 @@ class VariancePosterior(nn.Module, ABC):
         }
 
     def _contraction(self, k: int, std: float) -> float:
-        return 1.0 - (std / float(self.least_kl_std()[k])) ** 2
+        return 1.0 - (std / float(self.std_at_start()[k])) ** 2
 
 
 class GaussianLogVariance(VariancePosterior):
@@ -259,9 +257,7 @@ class GaussianLogVariance(VariancePosterior):
         return self.loc.detach(), self.std.detach()
 
     @torch.no_grad()
-    def start_at(
-        self, var: Float[Tensor, " k"], *, log_std: float | None = None, below_prior: bool = False
-    ) -> None:
+    def start_at(self, var: Float[Tensor, " k"], *, log_std: float | None = None, below_prior: bool = False) -> None:
         """Set the means of `ρ`; arguments are those of `VariancePosterior.start_at`."""
         start = var.clamp_min(torch.finfo(var.dtype).tiny).log()
         if below_prior:
@@ -387,11 +383,11 @@ class PriorMatchedVariance(GaussianLogVariance):
         """Compute the log density of the prior; arguments are those of `VariancePosterior.prior_log_prob`."""
         return self._prior.log_prob(rho - self.log_unit[k])
 
-    def least_kl(self) -> Float[Tensor, " k"]:
-        """Return the divergence of the closest normal, at which the posterior starts."""
+    def kl_at_start(self) -> Float[Tensor, " k"]:
+        """Return the divergence of the closest normal."""
         return self.start_kl
 
-    def least_kl_std(self) -> Float[Tensor, " k"]:
+    def std_at_start(self) -> Float[Tensor, " k"]:
         """Return the standard deviation of the closest normal."""
         return self.start_std
 
@@ -408,6 +404,7 @@ class VariancesByPrior(VariancePosterior):
     """
 
     order: Tensor
+    parts: nn.ModuleList
 
     def __init__(self, parts: Sequence[tuple[VariancePrior | None, Sequence[int], VariancePosterior]]):
         positions = [torch.as_tensor(entries, dtype=torch.int64) for _, entries, _ in parts]
@@ -426,20 +423,20 @@ class VariancesByPrior(VariancePosterior):
 
     def from_normal(self, normal: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
         """Turn standard normal numbers into draws; the argument is that of `VariancePosterior.from_normal`."""
-        rows = zip(self.parts, self._entries, strict=True)
-        return torch.cat([q.from_normal(normal[..., entries]) for q, entries in rows], -1)[..., self.order]
+        draws = [self._part(i).from_normal(normal[..., entries]) for i, entries in enumerate(self._entries)]
+        return torch.cat(draws, -1)[..., self.order]
 
     def kl_terms(self) -> Float[Tensor, " k"]:
         """Compute the divergence of each variance from its prior in nats, 0 where fixed."""
         return self._joined(lambda q: q.kl_terms())
 
-    def least_kl(self) -> Float[Tensor, " k"]:
-        """Return the smallest divergence that each variance can have."""
-        return self._joined(lambda q: q.least_kl())
+    def kl_at_start(self) -> Float[Tensor, " k"]:
+        """Return the divergence of each variance before any data."""
+        return self._joined(lambda q: q.kl_at_start())
 
-    def least_kl_std(self) -> Float[Tensor, " k"]:
-        """Return the standard deviation of each `ρ` where the divergence is smallest."""
-        return self._joined(lambda q: q.least_kl_std())
+    def std_at_start(self) -> Float[Tensor, " k"]:
+        """Return the standard deviation of each `ρ` before any data."""
+        return self._joined(lambda q: q.std_at_start())
 
     def prior_log_moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
         """Return mean and standard deviation of each `ρ` under its prior."""
@@ -459,9 +456,7 @@ class VariancesByPrior(VariancePosterior):
         return self._part(part).prior_log_prob(rho, place)
 
     @torch.no_grad()
-    def start_at(
-        self, var: Float[Tensor, " k"], *, log_std: float | None = None, below_prior: bool = False
-    ) -> None:
+    def start_at(self, var: Float[Tensor, " k"], *, log_std: float | None = None, below_prior: bool = False) -> None:
         """Set the starting values of all parts; arguments are those of `VariancePosterior.start_at`."""
         for i, entries in enumerate(self._entries):
             self._part(i).start_at(var[entries], log_std=log_std, below_prior=below_prior)

@@ -19,10 +19,10 @@ TWINS: Mapping[type, str] = {
 
 
 def twin_of(definition: object) -> str | None:
-    """Return the name of a likelihood or of a posterior of weights or variances in compiled code; None where there is only its definition.
+    """Return the name of a definition in compiled code; None where there is none.
 
     Args:
-        definition: The likelihood or posterior.
+        definition: The likelihood, or the posterior of weights or variances.
 
     Example:
         >>> class Wider(Joint):

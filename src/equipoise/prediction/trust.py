@@ -235,14 +235,14 @@ def tolerance_table(
     sensor_learned = np.zeros(constraint.n_outputs, dtype=bool)
     if model.sensor is not None:
         sensor_learned = model.sensor.learned.cpu().numpy()
-    records, least_kl = [], layer.tolerance.least_kl()
+    records, kl_at_start = [], layer.tolerance.kl_at_start()
     for k, name in enumerate(constraint.names):
         record = {"balance": name, "unit": constraint.units[k]}
         record |= layer.tolerance.summary(k, float(standardizer.row_scale[k]))
         if obeyed_to_rounding[k] and record["kind"] == "exact":
             record["kind"] = "exact to rounding"
         evidence = evidence_by_balance[k] if evidence_by_balance else None
-        kl = record["kl"] - float(least_kl[k])
+        kl = record["kl"] - float(kl_at_start[k])
         record["information"] = math.nan if evidence is None else evidence.information
         both = record["kind"] == "learned" and bool((sensor_learned & constraint.pattern[k]).any())
         record["informed"] = verdict(record["kind"], kl, evidence) == "informed"

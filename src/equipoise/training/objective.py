@@ -14,6 +14,7 @@ from equipoise.gaussian import (
     BatchGenerator,
     ConditioningLayer,
     LogNormalVariance,
+    VariancePosterior,
     random_keys,
 )
 from equipoise.network import (
@@ -251,8 +252,8 @@ def _is_positive(q: Arrays) -> bool:
     return bool(learned.size) and bool((learned | (fixed > 0)).all())
 
 
-def _arrays_of(q: LogNormalVariance) -> Arrays:
-    """Return parameters and buffers in the order that `fast.log_normal.draw_log_normal` expects."""
+def _arrays_of(q: VariancePosterior) -> Arrays:
+    """Return the arrays of a `LogNormalVariance` in the order that `fast.log_normal.draw_log_normal` expects."""
     parameters: Any = q._parameters  # attributes of modules are slow
     buffers: Any = q._buffers
     return (

@@ -5,6 +5,7 @@ Each figure has a text alternative with its numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from equipoise.app.report.charts import BLUE, GREEN, INK, ORANGE, QUIET, label
 from equipoise.app.report.formatting import number, with_unit
 from equipoise.app.report.model_findings import Findings
 from equipoise.app.report.page import Figure
-from equipoise.app.report.tolerances import BalanceTolerance
+from equipoise.app.report.tolerances import DENSITY_POINTS, BalanceTolerance
 from equipoise.balances import column_symbol
 
 if TYPE_CHECKING:
@@ -120,7 +121,11 @@ def _tolerance_figure(learned: Sequence[BalanceTolerance]) -> Figure:
 
 def _prior_and_posterior(ax: Axes, tolerance: BalanceTolerance) -> None:
     unit = f" [{tolerance.unit}]" if tolerance.unit else ""
-    charts.area(ax, *charts.log_normal(tolerance.prior_mu_rho, tolerance.prior_sigma_rho), QUIET, lw=0.8, label="prior")
+    prior = charts.log_normal(tolerance.prior_mu_rho, tolerance.prior_sigma_rho)
+    if tolerance.prior_density is not None:
+        mean, std, density = tolerance.prior_mu_rho, tolerance.prior_sigma_rho, np.array(tolerance.prior_density)
+        prior = np.exp(0.5 * (mean + std * DENSITY_POINTS)), math.sqrt(2 * math.pi) * density
+    charts.area(ax, *prior, QUIET, lw=0.8, label="prior")
     charts.area(ax, *charts.log_normal(tolerance.mu_rho, tolerance.sigma_rho), BLUE, lw=1.4, label="posterior")
     ax.set(xscale="log", yticks=[], ylim=(0, None), title=label(tolerance.balance), xlabel=f"tolerance {label(unit)}")
     charts.powers_of_ten(ax.xaxis)

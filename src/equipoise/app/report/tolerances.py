@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from equipoise.balances import column_unit
 from equipoise.estimator import ConstrainedBNNRegressor
+from equipoise.gaussian import VariancePosterior
+
+DENSITY_POINTS = np.linspace(-3.5, 3.5, 121)
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class BalanceTolerance:
         mu_rho, sigma_rho: Posterior mean and standard deviation of log r.
         prior_mu_rho, prior_sigma_rho: Prior mean and standard deviation of log r; NaN where nothing was learned.
         offset, offset_std: Learned offset of the balance and its standard deviation; 0 where there is none.
+        prior_density: Density of log r under the prior at `DENSITY_POINTS` standard deviations from its mean; None
+            where the prior is log-normal, or nothing was learned.
     """
 
     balance: str
@@ -47,6 +53,7 @@ class BalanceTolerance:
     prior_sigma_rho: float
     offset: float
     offset_std: float
+    prior_density: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,17 @@ def balance_tolerances(model: ConstrainedBNNRegressor) -> tuple[BalanceTolerance
     prior = {"prior_mu_rho": mean + log_scale2, "prior_sigma_rho": std}
     learned = q.learned.cpu().numpy()
     table = model.tolerances_.assign(**{name: np.where(learned, values, math.nan) for name, values in prior.items()})
-    return _records(BalanceTolerance, table, balance=constraint.names, unit=constraint.units)
+    densities = tuple(None if each is None else _prior_density(q, k) for k, each in enumerate(q.priors))
+    return _records(BalanceTolerance, table, balance=constraint.names, unit=constraint.units, prior_density=densities)
+
+
+def _prior_density(q: VariancePosterior, k: int) -> tuple[float, ...]:
+    """Compute the density of log r under the prior of one tolerance; it is the same in all units."""
+    mean, std = (float(part[k]) for part in q.prior_log_moments())
+    rho = mean + std * DENSITY_POINTS
+    log_prob = q.prior_log_prob(torch.as_tensor(rho).to(q.fixed), k).cpu().numpy()
+    density = np.exp(log_prob - log_prob.max())
+    return tuple((density / np.trapezoid(density, rho)).tolist())
 
 
 def sensor_noise(model: ConstrainedBNNRegressor) -> tuple[SensorNoise, ...]:
