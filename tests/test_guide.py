@@ -418,7 +418,7 @@ def test_the_page_on_extensions_runs_from_top_to_bottom(tmp_path, monkeypatch, c
     for language, code in BLOCK.findall((DOCS / "extending.md").read_text("utf-8")):
         assert language == "python"
         exec(code, vars(script))
-    assert capsys.readouterr().out.split() == ["5.0", "(2,", "3)", "True", "PairRegressor", "True"]
+    assert capsys.readouterr().out.split() == ["5.0", "(2,", "3)", "True", "informed", "0.2", "PairRegressor", "True"]
 
 
 def test_the_t_distribution_on_the_page_is_that_of_scipy():

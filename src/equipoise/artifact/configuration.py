@@ -126,9 +126,10 @@ def parse_prior(description: NamedPrior, implementations: Sequence[type]) -> Var
         implementations: Classes that do not belong to this package, of priors among others.
     Raises: ArtifactError, if no class has the name.
     """
-    from equipoise.gaussian import VariancePrior
+    from equipoise.gaussian import PRIORS, VariancePrior
 
-    made: Any = implementation_named("prior of tolerances", description.prior, implementations, VariancePrior)
+    classes = [*PRIORS.values(), *implementations]
+    made: Any = implementation_named("prior of tolerances", description.prior, classes, VariancePrior)
     return made(**description.settings)
 
 

@@ -153,10 +153,12 @@ class VariancePosterior(nn.Module, ABC):
         shape = (n, self.n_entries)
         return self.from_normal(antithetic_normal(shape, generator, self.fixed.dtype, self.fixed.device))
 
+    @torch.no_grad()
     def log_moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
         """Compute mean and standard deviation of each `ρ`, by quadrature unless a class has them."""
         return _moments(self._at_nodes().clamp_min(torch.finfo(torch.float64).tiny).log())
 
+    @torch.no_grad()
     def moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
         """Compute mean and standard deviation of each variance, by quadrature unless a class knows them."""
         return _moments(self._at_nodes())

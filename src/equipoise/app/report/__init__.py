@@ -4,7 +4,7 @@ In: a fitted model and a table of rows (`findings`), or the logbook of a reconci
 `plant_report`), and its text as HTML or Markdown (`render`, `markdown`). Elements of figures and text for numbers are
 for other pages, such as that of the study.
 
-Calls: `estimator`, `reconciliation`, `prediction`, `training`, `network`, `data`, `balances`.
+Calls: `estimator`, `reconciliation`, `prediction`, `training`, `network`, `data`, `gaussian`, `balances`.
 """
 
 import lazy_loader
