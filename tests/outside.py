@@ -215,6 +215,11 @@ class AsinhVariance(eq.VariancePosterior):
             if log_std is not None:
                 self.log_std.fill_(log_std)
 
+    def set_log_moments(self, mean, std):
+        with torch.no_grad():
+            self.log_std.add_((std / self.log_moments()[1]).log())
+            self.loc.copy_(mean)
+
     def prior_log_moments(self):
         mean, std = self.prior.log_moments()
         return mean + self.log_unit, torch.full_like(self.log_unit, std)

@@ -128,8 +128,9 @@ def parse_prior(description: NamedPrior, implementations: Sequence[type]) -> Var
     """
     from equipoise.gaussian import PRIORS, VariancePrior
 
-    classes = [*PRIORS.values(), *implementations]
-    made: Any = implementation_named("prior of tolerances", description.prior, classes, VariancePrior)
+    made: Any = PRIORS.get(description.prior)
+    if made is None:
+        made = implementation_named("prior of tolerances", description.prior, implementations, VariancePrior)
     return made(**description.settings)
 
 

@@ -30,6 +30,7 @@ from equipoise.artifact.configuration import (
     parse_configuration,
     parse_parameters,
     parse_plan,
+    settings_of,
 )
 from equipoise.artifact.header import (
     ENTRY,
@@ -52,7 +53,6 @@ from equipoise.artifact.network_description import (
     likelihood_of,
     posterior_of,
     rebuild_network,
-    settings_of,
 )
 from equipoise.balances import column_unit
 from equipoise.errors import InputTypeError, check_device

@@ -105,6 +105,14 @@ class VariancePosterior(nn.Module, ABC):
         """
 
     @abstractmethod
+    def set_log_moments(self, mean: Float[Tensor, " k"], std: Float[Tensor, " k"]) -> None:
+        """Set mean and standard deviation of the `ρ` of learned variances, as a Laplace approximation does.
+
+        Args:
+            mean, std: The values, as of `log_moments`.
+        """
+
+    @abstractmethod
     def prior_log_moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
         """Return mean and standard deviation of each `ρ` under its prior."""
 
@@ -116,6 +124,10 @@ class VariancePosterior(nn.Module, ABC):
             rho: Values of `ρ`.
             k: Position of the variance.
         """
+
+    def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+        """Compute the variances at `ρ`, shape `(..., k)`; fixed variances do not depend on it."""
+        return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
 
     def kl_at_start(self) -> Float[Tensor, " k"]:
         """Return the divergence of each variance before any data: 0 if the posterior starts at the prior."""
@@ -242,10 +254,6 @@ class GaussianLogVariance(VariancePosterior):
         """Posterior standard deviation of `ρ`, shape `(k,)`."""
         return self.log_std.exp()
 
-    def at(self, rho: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-        """Compute the variances at `ρ`, shape `(..., k)`; fixed variances do not depend on it."""
-        return torch.where(self.learned, rho.exp() + self.floor, self.fixed)
-
     def from_normal(self, normal: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
         """Compute `exp(loc + std ξ)` plus the floor; the argument is that of `VariancePosterior.from_normal`."""
         return self.at(self.loc + self.std * normal)
@@ -267,6 +275,13 @@ class GaussianLogVariance(VariancePosterior):
         self.loc.copy_(torch.where(self.learned & var.isfinite(), start, self.loc))
         if log_std is not None:
             self.log_std.fill_(log_std)
+
+    @torch.no_grad()
+    def set_log_moments(self, mean: Float[Tensor, " k"], std: Float[Tensor, " k"]) -> None:
+        """Set mean and standard deviation; arguments are those of `VariancePosterior.set_log_moments`."""
+        keeps_std = std == self.std  # whose logarithm need not be taken again
+        self.loc.copy_(torch.where(self.learned, mean, self.loc))
+        self.log_std.copy_(torch.where(self.learned & ~keeps_std, std.log(), self.log_std))
 
     def _prior_centre(self) -> Float[Tensor, " k"]:
         return self.prior_log_moments()[0]
@@ -372,9 +387,9 @@ class PriorMatchedVariance(GaussianLogVariance):
         self._prior = prior
 
     def kl_terms(self) -> Float[Tensor, " k"]:
-        """Compute `KL(q(ρ) ‖ p(ρ)) = −H(q) − E_q[log p(ρ)]` of each variance (K5)."""
+        """Compute `KL(q(ρ) ‖ p(ρ)) = −H(q) − E_q[log p(ρ)]` of each variance (K7)."""
         entropy = 0.5 * math.log(2 * math.pi * math.e) + self.log_std
-        return -entropy - self._prior.expected_log_prob(self.loc - self.log_unit, self.std)  # K5
+        return -entropy - self._prior.expected_log_prob(self.loc - self.log_unit, self.std)  # K7
 
     def prior_log_moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
         """Return mean and standard deviation of each `ρ` under the prior."""
@@ -462,6 +477,12 @@ class VariancesByPrior(VariancePosterior):
         """Set the starting values of all parts; arguments are those of `VariancePosterior.start_at`."""
         for i, entries in enumerate(self._entries):
             self._part(i).start_at(var[entries], log_std=log_std, below_prior=below_prior)
+
+    @torch.no_grad()
+    def set_log_moments(self, mean: Float[Tensor, " k"], std: Float[Tensor, " k"]) -> None:
+        """Set the moments of all parts; arguments are those of `VariancePosterior.set_log_moments`."""
+        for i, entries in enumerate(self._entries):
+            self._part(i).set_log_moments(mean[entries], std[entries])
 
     def _learned_summary(self, k: int, scale: float) -> dict[str, Any]:
         part, place = self._place(k)

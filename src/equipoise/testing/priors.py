@@ -179,6 +179,9 @@ def _draws_increase_and_keep_the_floor(prior: VariancePrior) -> None:
     q.start_at(torch.tensor([1e-3, math.nan], dtype=torch.float64))
     require_close(q.median()[:1].detach().log(), torch.tensor([math.log(1e-3)]), 1e-6, "log of the median of start_at")
     require_close(q.median()[1:].detach().log(), r[12, 1:].log(), 1e-12, "log of a median that start_at must leave")
+    q.set_log_moments(mean := q.log_moments()[0] - 1.0, std := 0.5 * q.log_moments()[1])
+    for name, got, expected in zip(("mean", "std"), q.log_moments(), (mean, std), strict=True):
+        require_close(got, expected, 1e-6, f"the {name} that set_log_moments sets")
 
 
 def _units_move_the_posterior(prior: VariancePrior) -> None:

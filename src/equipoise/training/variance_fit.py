@@ -168,13 +168,15 @@ class VarianceFit:
         for posterior in (self.tolerance, self.sensor):
             if posterior is not None and bool(posterior.learned.any()):
                 count = int(posterior.learned.sum())
-                std = torch.minimum(var[:count].sqrt(), posterior.prior_std[posterior.learned])
-                posterior.log_std[posterior.learned] = std.log()
+                mean, std = posterior.log_moments()
+                largest = posterior.prior_log_moments()[1]
+                std = torch.minimum(std.masked_scatter(posterior.learned, var[:count].sqrt()), largest)
+                posterior.set_log_moments(mean, std)
                 var = var[count:]
 
     def _pack(self, heads: bool) -> Tensor:
         parts = [member.head.level for member in self.members]
-        parts += [part.loc.detach()[part.learned] for part in (self.tolerance, self.sensor) if part is not None]
+        parts += [part.log_moments()[0][part.learned] for part in (self.tolerance, self.sensor) if part is not None]
         parts += [member.head.slopes.flatten() for member in self.members] if heads else []
         return torch.cat(parts).double().cpu().clone()
 
@@ -198,7 +200,8 @@ class VarianceFit:
             member.head.level, member.head.slopes = level.clone(), slope.clone()
         for name, part in shared.items():
             posterior = getattr(self, name)
-            posterior.loc[posterior.learned] = part
+            mean, std = posterior.log_moments()
+            posterior.set_log_moments(mean.masked_scatter(posterior.learned, part), std)
 
     def _objective(self, numbers: np.ndarray, heads: bool) -> tuple[float, np.ndarray]:
         values = torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
@@ -230,8 +233,9 @@ class VarianceFit:
         total, value = total / M, value / M
         for name, part in shared.items():
             posterior = getattr(self, name)
-            mean, std = posterior.prior_mean[posterior.learned], posterior.prior_std[posterior.learned]
-            prior = 0.5 * ((part - mean) / std).square().sum()
+            entries = enumerate(posterior.learned.nonzero().flatten().tolist())
+            log_prior = [posterior.prior_log_prob(part[i : i + 1], k) for i, k in entries]
+            prior = -torch.cat([part[:0], *log_prior]).sum()
             total, value = total + prior, value + float(prior.detach())
         return value, total
 
@@ -270,7 +274,7 @@ class VarianceFit:
     def _variances(posterior, learned: Tensor | None) -> Tensor | None:
         if posterior is None:
             return None
-        rho = posterior.loc.detach().clone()
+        rho = posterior.log_moments()[0].clone()
         if learned is not None and len(learned):
             rho = rho.masked_scatter(posterior.learned, learned)
         return posterior.at(rho)
