@@ -387,9 +387,9 @@ class PriorMatchedVariance(GaussianLogVariance):
         self._prior = prior
 
     def kl_terms(self) -> Float[Tensor, " k"]:
-        """Compute `KL(q(ρ) ‖ p(ρ)) = −H(q) − E_q[log p(ρ)]` of each variance (K7)."""
+        """Compute `KL(q(ρ) ‖ p(ρ)) = −H(q) − E_q[log p(ρ)]` of each variance (K8)."""
         entropy = 0.5 * math.log(2 * math.pi * math.e) + self.log_std
-        return -entropy - self._prior.expected_log_prob(self.loc - self.log_unit, self.std)  # K7
+        return -entropy - self._prior.expected_log_prob(self.loc - self.log_unit, self.std)  # K8
 
     def prior_log_moments(self) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
         """Return mean and standard deviation of each `ρ` under the prior."""
