@@ -35,5 +35,6 @@ from .table_passes import (
     Moments as Moments,
     Table as Table,
     is_mapped as is_mapped,
+    merging_step as merging_step,
     pieces as pieces,
 )

@@ -79,6 +79,21 @@ def gather(table: Table, rows: Positions) -> Array:
     return values
 
 
+def merging_step(count: Any, mean: Array, other_count: Any, other_mean: Array) -> tuple[Any, Any, Array]:
+    """Return what joins the means and squares of two tables (Chan, Golub and LeVeque 1979).
+
+    With the step between the means and the share `s` of the second table, the mean of both is `mean + s · step`, and
+    the sum of squared deviations of both exceeds that of each by `s · count · step²`.
+
+    Args:
+        count, mean: Number of values of the first table, one for all columns or one for each, and their means, `(k,)`.
+        other_count, other_mean: Those of the second.
+    Returns: Number of values of both, share of the second, and step.
+    """
+    total = count + other_count
+    return total, other_count / np.maximum(total, 1), other_mean - mean
+
+
 @dataclass(frozen=True)
 class Moments:
     """Means, variances and ranges of the columns of a table over their measured values; NaN is left out.
@@ -117,10 +132,8 @@ class Moments:
         return Moments(count, mean, squares.sum(0) / n, lowest, highest)
 
     def _merge(self, other: "Moments") -> "Moments":
-        """Return the moments of both tables together (Chan, Golub and LeVeque 1979)."""
-        count = self.count + other.count
-        share = other.count / np.maximum(count, 1)
-        step = other.mean - self.mean
+        """Return the moments of both tables together."""
+        count, share, step = merging_step(self.count, self.mean, other.count, other.mean)
         var = (1.0 - share) * self.var + share * other.var + share * (1.0 - share) * step**2
         lowest, highest = np.minimum(self.lowest, other.lowest), np.maximum(self.highest, other.highest)
         return Moments(count, self.mean + share * step, var, lowest, highest)
@@ -171,11 +184,10 @@ class Comoments:
         return Comoments(len(values), mean, (centred**2).sum(0) / n, centred.T @ centred[:, 0] / n)
 
     def _merge(self, other: "Comoments") -> "Comoments":
-        share = other.count / max(self.count + other.count, 1)
-        step = other.mean - self.mean
+        count, share, step = merging_step(self.count, self.mean, other.count, other.mean)
         between = share * (1.0 - share) * step
         return Comoments(
-            self.count + other.count,
+            count,
             self.mean + share * step,
             (1.0 - share) * self.var + share * other.var + between * step,
             (1.0 - share) * self.cov + share * other.cov + between * step[0],

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
+from equipoise.data import merging_step
 from equipoise.reconciliation.gross_error_results import GrossErrorTest
 
 Array = NDArray[np.float64]
@@ -50,8 +51,7 @@ class ColumnMoments:
         return cls(count, center, np.square(deviations).sum(axis=0))
 
     def __add__(self, other: "ColumnMoments") -> "ColumnMoments":
-        count = self.count + other.count
-        difference, share = other.center - self.center, other.count / np.maximum(count, 1)
+        count, share, difference = merging_step(self.count, self.center, other.count, other.center)
         scatter = self.scatter + other.scatter + np.square(difference) * share * self.count
         return ColumnMoments(count, self.center + difference * share, scatter)
 
