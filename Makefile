@@ -68,7 +68,7 @@ test-processors: $(STAMP) ## run the tests as on older processors (AVX2, then SS
 	@$(SSE) $(MAKE) --no-print-directory test ARGS="-p headroom --headroom $(CURDIR)/$(ROOM) $(ARGS)"
 	@$(BIN)/python tests/headroom.py $(ROOM)
 
-HEART := $(foreach room,balances gaussian data network training prediction,tests/$(room)) tests/testing tests/test_estimator.py \
+HEART := $(foreach room,balances gaussian data network training prediction,tests/$(room)) tests/test_estimator.py \
   tests/test_compiled.py
 BARE := .cache/without-fast
 
@@ -80,7 +80,7 @@ test-without-fast: $(STAMP) ## the same without the compiled loops, in a copy of
 	@PYTHONPATH=$(CURDIR)/$(BARE)/src $(BIN)/python -c "import importlib.util as u, equipoise; \
 	  assert '$(BARE)' in equipoise.__file__ and u.find_spec('equipoise.fast') is None, equipoise.__file__"
 	@PYTHONPATH=$(CURDIR)/$(BARE)/src $(MAKE) --no-print-directory test \
-	  ARGS="$(HEART) tests/reconciliation tests/artifact tests/test_export.py $(ARGS)"
+	  ARGS="$(HEART) tests/testing tests/reconciliation tests/artifact tests/test_export.py $(ARGS)"
 
 check: lint types test test-without-fast ## lint, types and tests, also without compiled loops: what CI runs
 

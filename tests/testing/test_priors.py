@@ -217,7 +217,9 @@ def test_a_tolerance_that_the_data_do_not_inform_is_not_called_informed():
 
 @pytest.mark.usefixtures("long_training")
 def test_the_laplace_posterior_fits_tolerances_with_an_outside_prior():
-    row = fitted({"total = a + b": HalfNormal(0.3, relative=False)}, posterior="laplace").tolerances_.iloc[0]
+    row = fitted(
+        {"total = a + b": HalfNormal(0.3, relative=False)}, posterior=eq.Laplace(1), max_epochs=200
+    ).tolerances_.iloc[0]
     assert row["tol_std"] == pytest.approx(0.1, rel=0.3)
     assert row["tol_std_lower"] < row["tol_std"] < row["tol_std_upper"]
 

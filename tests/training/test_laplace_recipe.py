@@ -26,9 +26,9 @@ def table(n=120, seed=0):
     return x[:, None], truth(x) + NOISE * rng.standard_normal((n, 3))
 
 
-def fitted(X, Y, constraint=BALANCE, hidden=(32,), n_members=2, **options):
+def fitted(X, Y, constraint=BALANCE, hidden=(16,), n_members=2, max_epochs=240, **options):
     model = eq.ConstrainedBNNRegressor(
-        constraint, hidden=hidden, posterior=eq.Laplace(n_members), random_state=0, **options
+        constraint, hidden=hidden, posterior=eq.Laplace(n_members), random_state=0, max_epochs=max_epochs, **options
     )
     return model.fit(X, Y)
 
