@@ -88,7 +88,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         offset: Also learn an offset of each balance, `A x + B y = b + δ`, with prior `N(0, c_k²)`.
         hidden: Widths of the hidden layers.
         activation: "silu", "tanh", "relu" or "gelu".
-        prior_std: Prior standard deviation of every weight (the paper: 1).
+        prior_std: Prior standard deviation of every weight (the paper: 1); with "laplace" it is learned.
         posterior: "mean-field", the paper's posterior of the weights; "laplace" or a `Laplace`, a linearised Laplace
             posterior, which is meant for small tables and holds no rows out; or a `WeightPosterior` class of your own.
         max_epochs: Upper bound on training epochs; None takes the training plan's.

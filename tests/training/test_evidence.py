@@ -74,29 +74,29 @@ class Problem:
         return self.covariance @ right
 
 
-def close(actual, expected, atol=1e-9):
+def assert_close(actual, expected, atol=1e-9):
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=atol * float(expected.abs().max()))
 
 
 def test_the_kernel_is_the_product_of_derivatives_group_by_group():
     p = Problem(hidden=(5, 4))
     kernel, var = TangentKernel(p.network, p.point, p.x), 1.0 / p.precisions.of_each[p.own]
-    close(kernel.covariance(p.precisions), (p.J * var) @ p.J.mT)
+    assert_close(kernel.covariance(p.precisions), (p.J * var) @ p.J.mT)
     W = torch.randn(N * N_Y, N * N_Y, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     of_weights = (p.J * (W @ p.J)).sum(0) * var
     expected = torch.zeros_like(p.precisions.of_group).index_add(0, p.precisions.group[p.own], of_weights)
-    close(kernel.by_group(W, p.precisions), expected)
-    close(kernel.offset.flatten(), p.J @ p.point[p.own])
+    assert_close(kernel.by_group(W, p.precisions), expected)
+    assert_close(kernel.offset.flatten(), p.J @ p.point[p.own])
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.5])
 def test_mode_and_covariance_of_the_means_are_those_of_dense_algebra_in_the_weights(weight):
     p = Problem(weight=weight)
     found = p.evidence()
-    close(found.mode.flatten(), p.network.at(p.point[None], p.x).mean[0].flatten() + p.J @ p.shift)
+    assert_close(found.mode.flatten(), p.network.at(p.point[None], p.x).mean[0].flatten() + p.J @ p.shift)
     steps = found.spreads
     covariance = (p.J @ p.covariance @ p.J.mT).view(N, N_Y, N, N_Y).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-    close(torch.einsum("sni,snj->nij", steps, steps), covariance)
+    assert_close(torch.einsum("sni,snj->nij", steps, steps), covariance)
 
 
 def test_degrees_of_freedom_add_up_to_those_that_the_weights_do_not_use():
@@ -110,7 +110,7 @@ def test_draws_have_the_mean_and_covariance_of_the_posterior():
     found, n = p.evidence(), 40_000
     zeros = torch.zeros(1, len(p.point), dtype=torch.float64), torch.zeros(1, len(found.factor), dtype=torch.float64)
     shift = found.changes(*zeros)[0]
-    close(shift[p.own], p.shift)
+    assert_close(shift[p.own], p.shift)
     assert bool((shift[~p.own] == 0).all())
     generator = torch.Generator().manual_seed(3)
     noise, errors = (torch.randn(n, part.shape[1], dtype=torch.float64, generator=generator) for part in zeros)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from equipoise.errors import InputError
 from equipoise.gaussian import Gaussian
 
 Fields = Mapping[str, Tensor]
@@ -179,7 +180,8 @@ class RunningMean:
     @property
     def value(self) -> Tensor:
         """The mean of all blocks so far."""
-        assert self._value is not None, "no draws were added"
+        if self._value is None:
+            raise InputError("The mean of draws needs one draw at least, but none was added.")
         return self._value
 
 

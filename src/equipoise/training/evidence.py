@@ -170,7 +170,7 @@ class TangentKernel:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What a likelihood says about the means at some rows, to second order about `μ*`.
+    """A likelihood of the means at some rows, to second order about `μ*`.
 
     Args:
         root: `L`, shape `(n, n_y, c)`.

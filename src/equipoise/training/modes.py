@@ -50,10 +50,12 @@ class Modes(Members):
 
     Args:
         weights: Starting weights, shape `(M, P)`.
-        network: Gives the sizes.
+        sizes: Widths of inputs, hidden layers and last layer.
+        n_outputs: Number of means, the first units of the last layer.
     """
 
     name = "modes"
+    group: Tensor
     precisions: Tensor
     head_precisions: Tensor
     misfit_var: Tensor
@@ -61,7 +63,8 @@ class Modes(Members):
     def __init__(self, weights: Float[Tensor, "M P"], sizes: Sequence[int], n_outputs: int):
         super().__init__(weights)
         groups = PriorPrecisions.scaled_by_fan_in(sizes, n_outputs)
-        self.group, self.n_inputs = groups.group, groups.n_inputs
+        self.n_inputs = groups.n_inputs
+        self.register_buffer("group", groups.group, persistent=False)
         self.register_buffer("precisions", groups.of_group.repeat(len(weights), 1))
         self.register_buffer("head_precisions", torch.ones(len(weights), n_outputs, dtype=torch.float64))
         self.register_buffer("misfit_var", torch.full((n_outputs,), FIRST_VARIANCE, dtype=torch.float64))
@@ -295,7 +298,7 @@ def member_shares(log_evidence: Float[Tensor, " M"]) -> Float[Tensor, " M"]:
 
 
 class _ModePhase(Phase):
-    """What both phases share: few steps in an epoch, and updates of the priors after some epochs."""
+    """The common part of both phases: few steps in an epoch, and updates of the priors after some epochs."""
 
     learner: ModesLearner
 
@@ -453,4 +456,5 @@ def starting_modes(model: ConstrainedBNN, weights: Float[Tensor, "M P"]) -> Cons
         weights: Starting weights.
     """
     network = model.network
-    return model.variant(network=network.with_posterior(Modes(weights, network.sizes, network.n_outputs)))
+    modes = Modes(weights, network.sizes, network.n_outputs).to(weights.device)
+    return model.variant(network=network.with_posterior(modes))

@@ -87,7 +87,7 @@ def log_var(raw: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FittedMember:
-    """What the evidence of one member depends on beside variances.
+    """A member with all that its evidence depends on beside variances.
 
     Args:
         weights: The member's weights `θ*`.

@@ -22,7 +22,7 @@ from equipoise.network import (
     member_seeds,
     starting_members,
 )
-from equipoise.rivals.methods.catalogue import IMPOSITIONS, INFERENCES, Imposition, Inference, Method
+from equipoise.rivals.methods.catalogue import IMPOSITIONS, INFERENCES, Imposition, Inference, Method, MethodError
 from equipoise.rivals.methods.dropout import Dropout, MaskedMembers
 from equipoise.rivals.methods.gains import Completion, Projection
 from equipoise.rivals.methods.laplace import LastLayerLaplace
@@ -106,7 +106,10 @@ class MethodRecipe(Recipe):
         Both share balances, tolerances and sensors. They may differ in what draws the weights, in whether the balances
         act, and in the likelihood.
         """
-        assert isinstance(rows, Rows)  # since `can_stream` is False
+        if not isinstance(rows, Rows):
+            raise MethodError(f"{self.method.name!r} needs rows in memory, but got rows that are read from files.")
+                f"Rows must be in memory for {self.method.name!r}, but got rows that are read from files."
+            )
         trained = model if self.imposition.in_training else model.variant(conditioning=None, imposition=None)
         trial = _Trial(self, trained, rows, validation)
         if self.method.inference == "dropout":
