@@ -108,8 +108,6 @@ class MethodRecipe(Recipe):
         """
         if not isinstance(rows, Rows):
             raise MethodError(f"{self.method.name!r} needs rows in memory, but got rows that are read from files.")
-                f"Rows must be in memory for {self.method.name!r}, but got rows that are read from files."
-            )
         trained = model if self.imposition.in_training else model.variant(conditioning=None, imposition=None)
         trial = _Trial(self, trained, rows, validation)
         if self.method.inference == "dropout":
