@@ -124,6 +124,26 @@ def test_a_tolerance_the_data_do_not_inform_keeps_its_prior_and_says_so():
     assert balance.information < 1.0
 
 
+def test_started_at_their_prior_and_left_there_tolerances_and_sensors_are_the_priors():
+    """At rate 0 nothing moves: what is reported is what training starts from, the paper's N(−2, 1) in the own unit."""
+    X, _, Y = table(200, tol_std=0.2)
+    still = {"tolerance": eq.TolerancePrior.paper(), "training": eq.TrainingPlan(learning_rate=0.0), "max_epochs": 2}
+    model = fit(X, Y, start="prior", **still)
+    balance = model.tolerances_.loc["sum"]
+    assert (balance.mu_rho, balance.sigma_rho, balance.kl) == pytest.approx((-2.0, 1.0, 0.0), abs=1e-12)
+    assert np.allclose(model.model_.sensor.kl_terms().detach(), 0.0)
+    assert fit(X, Y, **still).tolerances_.loc["sum"].kl > 0.1
+
+
+def test_the_papers_training_has_one_phase_and_minimises_the_whole_bound():
+    X, _, Y = table(100)
+    plan = eq.TrainingPlan(mean_epochs=4, noise_epochs=2, kl_warmup=0.5, temperature=0.5, learning_rate=0.004)
+    model = fit(X, Y, start="prior", training=plan, max_epochs=8)
+    assert [record["phase"] for record in model.history_.epochs] == 8 * ["elbo"]
+    assert (model.plan_.temperature, model.plan_.kl_warmup, model.plan_.learning_rate) == (1.0, 0.0, 0.004)
+    assert model.get_params()["training"] == plan  # what the user passed is kept
+
+
 def test_data_that_obey_to_rounding_make_the_balance_exact():
     X, truth, _ = table(200)
     truth[:, 2] = truth[:, 0] + truth[:, 1]
@@ -289,6 +309,13 @@ BAD_PARAMETERS = [
     ({"tolerance": {"sums": 0}}, ValueError, "tolerance names the balances it applies to, but got 'sums'.*'sum'"),
     ({"tolerance": -1.0}, ValueError, "tolerance of balance 'sum' must be None, 0, a positive"),
     ({"tolerance": 0, "sensor_std": None}, ValueError, r"'sum' is exact .* the data miss it by up to .* kg"),
+    ({"start": "ahead"}, InputError, "start must be one of 'residuals', 'prior', but got 'ahead'"),
+    ({"start": ["prior"]}, InputError, "start must be one of 'residuals', 'prior', but got"),
+    (
+        {"start": "prior", "posterior": "laplace"},
+        InputError,
+        "start must be 'residuals' with posterior='laplace', but got 'prior'. Use posterior='mean-field'",
+    ),
     ({"device": "abacus"}, InputError, "device must be one that torch can use here, but got 'abacus'"),
     ({"training": 3}, InputTypeError, "training must be a TrainingPlan or None, but got int"),
     ({"hidden": 8}, ValueError, "hidden must hold positive whole numbers, but got 8"),
@@ -416,7 +443,9 @@ def test_exact_data_with_missing_outputs_train_and_have_a_density(offset):
     assert np.isfinite(model.predict_distribution(X).log_prob(truth)).all()
 
 
-@pytest.mark.parametrize("change", [{"activation": "tanh"}, {"prior_std": 0.1}, {"likelihood": "marginal"}])
+@pytest.mark.parametrize(
+    "change", [{"activation": "tanh"}, {"prior_std": 0.1}, {"likelihood": "marginal"}, {"start": "prior"}]
+)
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, change):
     X, _, Y = table(40)
     options = {"sensor_std": None, "checkpoint": tmp_path / "fit.ckpt"} | SMALL

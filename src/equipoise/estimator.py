@@ -62,7 +62,7 @@ from equipoise.network import (
 )
 from equipoise.prediction import Predictive, trust
 from equipoise.reconciliation import ModelReconciliation, reconcile_with_model
-from equipoise.training import LaplaceRecipe, Recipe, TrainingPlan
+from equipoise.training import STARTS, LaplaceRecipe, Recipe, TrainingPlan
 
 __all__ = ["ConstrainedBNNRegressor", "InputRangeError", "NotFittedError"]
 
@@ -91,6 +91,10 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         prior_std: Prior standard deviation of every weight (the paper: 1); with "laplace" it is learned.
         posterior: "mean-field", the paper's posterior of the weights; "laplace" or a `Laplace`, a linearised Laplace
             posterior, which is meant for small tables and holds no rows out; or a `WeightPosterior` class of your own.
+        start: What variances, tolerances and sensors start from. "residuals": those of the means, which are trained
+            first. "prior", the paper's training: tolerances and sensors start at their priors, the variance head with
+            its random weights, and all epochs minimise the evidence lower bound, at temperature 1 and with the whole
+            divergence; `mean_epochs`, `noise_epochs`, `kl_warmup` and `temperature` of the plan have no effect.
         max_epochs: Upper bound on training epochs; None takes the training plan's.
         n_draws: Number of posterior draws that predictions average over.
         validation_fraction: Fraction of the rows held out to decide when training stops.
@@ -139,6 +143,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         activation: str = "silu",
         prior_std: float = 1.0,
         posterior: str | PosteriorFactory | Laplace = "mean-field",
+        start: str = "residuals",
         max_epochs: int | None = None,
         n_draws: int = 256,
         validation_fraction: float = 0.1,
@@ -157,6 +162,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.activation = activation
         self.prior_std = prior_std
         self.posterior = posterior
+        self.start = start
         self.max_epochs = max_epochs
         self.n_draws = n_draws
         self.validation_fraction = validation_fraction
@@ -409,7 +415,7 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         if isinstance(posterior, Laplace):
             return LaplaceRecipe(**settings, n_members=posterior.n_members)
-        return Recipe(**settings, posterior=posterior)
+        return Recipe(**settings, posterior=posterior, start=self.start)
 
     def check_parameters(self) -> None:
         """Raise InputError or InputTypeError for the first parameter that cannot be used, as `fit` does at first."""
@@ -423,6 +429,10 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         as_likelihood(self.likelihood)
         if isinstance(as_posterior(self.posterior), Laplace) and self.offset:
             raise InputError("offset must be False with posterior='laplace', but got True. Use posterior='mean-field'.")
+        check_choice("start", self.start, [*STARTS])
+        if isinstance(as_posterior(self.posterior), Laplace) and self.start != "residuals":
+            rule = f"start must be 'residuals' with posterior='laplace', but got {self.start!r}"
+            raise InputError(f"{rule}. Use posterior='mean-field', the paper's posterior.")
         check_device(self.device)
         check_choice("activation", self.activation, ACTIVATIONS)
         if isinstance(self.sensor_std, str) and self.sensor_std != "learn":
@@ -495,7 +505,8 @@ class ConstrainedBNNRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _plan(self) -> TrainingPlan:
         plan = self.training or TrainingPlan()
-        return plan if self.max_epochs is None else replace(plan, max_epochs=int(self.max_epochs))
+        plan = plan if self.max_epochs is None else replace(plan, max_epochs=int(self.max_epochs))
+        return plan.of_paper() if self.start == "prior" else plan
 
     @property
     def _device(self) -> torch.device:

@@ -18,7 +18,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from equipoise import EquipoiseError
 from studies.battery.files import write_text
 
-NAMES = {"bnn": "BNN", "paper": "Paper's method", "equipoise": "Equipoise"}
+NAMES = {
+    "bnn": "BNN",
+    "paper": "Paper's method",
+    "bnn_residuals": "BNN, our training",
+    "paper_residuals": "Paper's method, our training",
+    "equipoise": "Equipoise",
+}
 MODELS = tuple(NAMES)
 VOLTAGES = ("V", "V_OCV", "eta_p", "eta_n", "dV_IR")
 HEATS = ("Q_tot", "Q_rev", "Q_irr")
@@ -197,17 +203,20 @@ class Scales(_Record):
 
 
 class ModelsResults(_Record):
-    """The three models, on the same data."""
+    """All models, on the same data."""
 
-    bnn: ModelResults = Field(description="The paper's Bayesian network without balances.")
-    paper: ModelResults = Field(description="The paper's constrained network.")
+    bnn: ModelResults = Field(description="The paper's Bayesian network without balances, trained as in the paper.")
+    paper: ModelResults = Field(description="The paper's constrained network, trained as in the paper.")
+    bnn_residuals: ModelResults = Field(description="The network without balances, with our training.")
+    paper_residuals: ModelResults = Field(description="The paper's constrained network, with our training.")
     equipoise: ModelResults = Field(description="Our model: joint likelihood, sensor noise, relative tolerances.")
 
 
 class ModelsTolerances(_Record):
-    """The two models that have balances."""
+    """The models that have balances."""
 
     paper: Tolerances = Field(description="Tolerances under the prior N(−2, 1) on log r in the balance's own unit.")
+    paper_residuals: Tolerances = Field(description="Tolerances under the same prior, with our training.")
     equipoise: Tolerances = Field(description="Tolerances under a prior on the relative tolerance.")
 
 

@@ -43,6 +43,11 @@ def test_settings_of_sensors_come_back():
     assert round_trip(sensor_std=np.ones((4, 2)))["sensor_std"] == "given per row, shape (4, 2)"
 
 
+def test_the_start_comes_back_and_was_from_residuals_in_older_files():
+    assert round_trip(start="prior")["start"] == "prior"
+    assert eq.load(MODELS / "format_1.safetensors").start == "residuals"
+
+
 def test_only_a_seed_that_is_a_number_comes_back():
     assert round_trip(random_state=np.int64(7))["random_state"] == 7
     assert round_trip(random_state=np.random.RandomState(7))["random_state"] is None

@@ -3,11 +3,11 @@
 import math
 
 import torch
-from small_runs import data, plain_model
+from small_runs import constrained_model, data, plain_model
 
 from equipoise.training.learners import learner_of
-from equipoise.training.loop import train
-from equipoise.training.phases import BoundPhase, MeansPhase, NoisePhase, shuffled
+from equipoise.training.loop import TrainingRun, train
+from equipoise.training.phases import STARTS, BoundPhase, MeansPhase, NoisePhase, PriorStartPhase, shuffled
 from equipoise.training.plan import TrainingPlan
 
 
@@ -52,6 +52,28 @@ def test_a_phase_with_an_error_of_its_own_minimises_it():
     X = torch.cat([rows.x, torch.ones_like(rows.x)], 1).double()
     left = rows.y - X @ torch.linalg.lstsq(X, rows.y).solution
     assert abs(history.epochs[-1]["mse"] / float(left.square().mean()) - 1.0) < 1e-2
+
+
+def test_a_start_at_the_prior_leaves_all_but_the_spreads_of_the_weights():
+    """By hand: tolerance and sensors at their priors, N(−6, 3²) each; the variance head as drawn; whole divergence."""
+    model, plan = constrained_model(), TrainingPlan(init_std=0.002).of_paper()
+    drawn = model.network.posterior.loc.detach().clone()
+    phase = PriorStartPhase(learner_of(model), plan)
+    phase.start(data(), data(32, 1))
+    assert torch.equal(model.network.posterior.loc, drawn)
+    assert torch.allclose(model.network.posterior.std, torch.tensor(0.002))
+    for q in (model.conditioning.tolerance, model.sensor):
+        mean, std = q.log_moments()
+        assert torch.allclose(mean, torch.full_like(mean, -6.0))
+        assert torch.allclose(std, torch.full_like(std, 3.0))
+    assert (phase.kl_weight(0.0), phase.n_epochs) == (1.0, plan.max_epochs)
+
+
+def test_starts_from_residuals_and_from_the_prior_are_different_runs():
+    """With the same plan: a checkpoint of one must not be continued as the other."""
+    plan = TrainingPlan(max_epochs=4).of_paper()
+    runs = [TrainingRun(constrained_model(), data(), None, plan, 0, phases) for phases in STARTS.values()]
+    assert runs[0].fingerprint() != runs[1].fingerprint()
 
 
 def test_a_phase_that_may_stop_stops_after_its_patience():

@@ -114,6 +114,7 @@ class Configuration(_Part):
     activation: str
     prior_std: float
     posterior: str = "mean-field"
+    start: str = "residuals"
     max_epochs: int | None
     n_draws: int
     validation_fraction: float

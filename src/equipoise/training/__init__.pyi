@@ -8,11 +8,13 @@ from .means_fit import FittedMeans as FittedMeans, fit_means as fit_means
 from .optimizer import Adam as Adam
 from .phases import (
     PHASES as PHASES,
+    STARTS as STARTS,
     BoundPhase as BoundPhase,
     MeansPhase as MeansPhase,
     NoisePhase as NoisePhase,
     Phase as Phase,
     PhaseFactory as PhaseFactory,
+    PriorStartPhase as PriorStartPhase,
     shuffled as shuffled,
 )
 from .plan import TrainingPlan as TrainingPlan, cosine as cosine, one_cycle as one_cycle

@@ -177,6 +177,8 @@ class TrainingRun:
             settings = (*settings, posterior.name, *sorted(posterior.settings().items()))
         if (layer := self.model.conditioning) is not None and any(priors := layer.tolerance.priors):
             settings = (*settings, repr([prior and (prior.name, sorted(prior.settings().items())) for prior in priors]))
+        if (names := [phase.name for phase in self.phases]) != [phase.name for phase in PHASES]:  # type: ignore[attr-defined]
+            settings = (*settings, *names)
         if (imposition := self.model.imposition) is not None:
             settings = (*settings, imposition.name, *sorted(imposition.settings().items()))
         digest = hashlib.sha256(repr(settings).encode())

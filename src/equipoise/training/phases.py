@@ -8,11 +8,13 @@ negative evidence lower bound, or, where weights have no posterior, on likelihoo
 falls, the means still improve, and variances lag behind them and stay too large; so at last the means are fixed, and
 standard deviations of the weights, variance head, tolerances and sensors alone are trained on the same objective.
 
+As in the paper, everything can also be trained on the bound alone, from the priors: `PriorStartPhase`.
+
 A phase of another kind is a class that derives from one of these; `train(..., phases=[...])` takes it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import torch
@@ -189,6 +191,21 @@ class BoundPhase(Phase):
         return self.learner.summary()
 
 
+class PriorStartPhase(BoundPhase):
+    """The only phase of a training as in the paper: everything, on the bound, from the priors."""
+
+    def start(self, rows: AnyRows, validation: Rows | None) -> None:
+        """Start tolerances and sensors at their priors, and the variance head with the weights that it was built with.
+
+        Spreads of the weights start small, on which the paper says nothing. The arguments are those of `Phase.start`.
+        """
+        self.learner.model.network.posterior.set_std(self.plan.init_std)
+
+    def kl_weight(self, fraction: float) -> float:
+        """Return 1."""
+        return 1.0
+
+
 class NoisePhase(BoundPhase):
     """The last phase: all but the means, on the whole bound."""
 
@@ -213,6 +230,8 @@ class NoisePhase(BoundPhase):
 
 PhaseFactory = Callable[[Learner, TrainingPlan], Phase]
 PHASES: tuple[PhaseFactory, ...] = (MeansPhase, BoundPhase, NoisePhase)
+STARTS: Mapping[str, tuple[PhaseFactory, ...]] = {"residuals": PHASES, "prior": (PriorStartPhase,)}
+"""Phases of a training by what variances, tolerances and sensors start from."""
 
 
 def shuffled(n_rows: int, passes: int, generator: torch.Generator) -> Tensor:

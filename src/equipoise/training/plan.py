@@ -1,7 +1,7 @@
 """The training plan: all settings of training, and the schedules of its learning rates."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 from equipoise.errors import InputError
@@ -64,6 +64,16 @@ class TrainingPlan:
         _check("kl_warmup", self.kl_warmup, 0 <= self.kl_warmup <= 1)
         for name in ("batch_size", "validation_draws"):
             _check(name, getattr(self, name), getattr(self, name) is None or _is_count(getattr(self, name)))
+
+    def of_paper(self) -> "TrainingPlan":
+        """Return the plan with which the bound alone is minimised, whole from the first step on, as in the paper.
+
+        Example:
+            >>> plan = TrainingPlan(max_epochs=100).of_paper()
+            >>> plan.epochs_of("elbo"), plan.temperature
+            (100, 1.0)
+        """
+        return replace(self, mean_epochs=0, noise_epochs=0, kl_warmup=0.0, temperature=1.0)
 
     def rows_per_step(self, n_rows: int) -> int:
         """Return the batch size: `batch_size`, or 128 to 512, for about 25 steps in an epoch over a large table."""

@@ -25,6 +25,7 @@ from equipoise.network import (
     marginal as independent,
 )
 from equipoise.training.loop import History, train
+from equipoise.training.phases import STARTS
 from equipoise.training.plan import TrainingPlan
 
 Callback = Callable[[dict], object] | None
@@ -54,6 +55,7 @@ class Recipe:
         tolerance, sensor_std, offset: Tolerances, sensors and offsets as the user gives them.
         hidden, activation, prior_std: Of the network.
         posterior: Makes the posterior of the weights.
+        start: What variances, tolerances and sensors start from, a key of `STARTS`.
         plan: Settings of training.
         seed: Seed of all randomness.
         device: Device of torch.
@@ -72,6 +74,7 @@ class Recipe:
     activation: str = "silu"
     prior_std: float = 1.0
     posterior: PosteriorFactory
+    start: str = "residuals"
     plan: TrainingPlan
     seed: int = 0
     device: torch.device
@@ -150,6 +153,7 @@ class Recipe:
             validation,
             self.plan,
             seed=self.seed,
+            phases=STARTS[self.start],
             checkpoint=checkpoint,
             verbose=verbose,
             callback=callback,

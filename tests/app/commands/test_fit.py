@@ -67,6 +67,14 @@ def test_the_seed_of_the_command_line_takes_the_place_of_the_jobs(folder, whole)
     assert not np.array_equal(seeded[weights], other[weights])
 
 
+def test_a_job_may_ask_for_the_papers_training(folder):
+    handmade_table.write(folder, job=f'{JOB}start = "prior"\n')
+    assert main(["fit", "cell.toml"]) == 0
+    model = artifact.load("cell.safetensors")
+    assert (model.start, model.plan_.temperature) == ("prior", 1.0)
+    assert [record["phase"] for record in model.history_.epochs] == EPOCHS * ["elbo"]
+
+
 def test_quick_takes_its_own_settings_and_says_that_results_need_more(folder, monkeypatch, capsys):
     monkeypatch.setattr(fit, "QUICK", {"hidden": (3,), "max_epochs": 2, "n_draws": 2})
     assert main(["fit", "cell.toml", "--quick"]) == 0

@@ -6,8 +6,8 @@ import handmade_table
 import pytest
 from handmade_table import JOB, cell, contents
 
-from equipoise.app.commands import main
-from equipoise.app.job import Job
+from equipoise.app.commands import main, tune
+from equipoise.app.job import Job, ModelOptions
 from equipoise.app.tuning import Uniform
 from equipoise.errors import InputError
 
@@ -59,6 +59,12 @@ def test_what_the_job_says_is_tried_first(small, monkeypatch):
     assert (first["hidden"], first["mean_epochs"], first["temperature"]) == ((4,), 2, 0.5)
     assert "prior_std" not in first  # outside of what is searched
     assert {(4,), (64, 64)} <= set(asked["space"]["hidden"].options)
+
+
+def test_what_has_no_effect_with_a_start_at_the_prior_is_not_searched():
+    searched = {start: set(tune._search_space(ModelOptions(start=start))) for start in ("residuals", "prior")}
+    assert searched["residuals"] - searched["prior"] == {"mean_epochs", "mean_learning_rate", "temperature"}
+    assert {"hidden", "learning_rate", "prior_std"} <= searched["prior"] < searched["residuals"]
 
 
 def test_a_journal_of_another_study_is_refused(small, refused):

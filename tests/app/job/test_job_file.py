@@ -74,19 +74,22 @@ def test_every_option_arrives_at_the_estimator():
         '[sensors]\nVoltage = 0.002\nOCV = "learn"\n"Power [hp]" = 0\n'
         '[tolerances]\nvoltage = { median = 1.0, factor = 2.718281828459045, relative = true }\npower = "paper"\n'
         '[model]\nhidden = [8]\nactivation = "tanh"\nseed = 7\nmax_epochs = 5\nbatch_size = 16\noffset = true\n'
+        'start = "prior"\n'
     )
     parameters = Job.parse(text).estimator(verbose=True, n_draws=3).get_params()
     assert parameters["sensor_std"] == {"Voltage [V]": 0.002, "OCV [V]": "learn", "Power [hp]": 0.0}
     assert parameters["tolerance"] == {"voltage": TolerancePrior(0.0, 2.0), "power": TolerancePrior.paper()}
     assert parameters["training"] == TrainingPlan(max_epochs=5, batch_size=16)
     chosen = {
-        name: parameters[name] for name in ("hidden", "activation", "random_state", "offset", "verbose", "n_draws")
+        name: parameters[name]
+        for name in ("hidden", "activation", "random_state", "offset", "start", "verbose", "n_draws")
     }
     assert chosen == {
         "hidden": (8,),
         "activation": "tanh",
         "random_state": 7,
         "offset": True,
+        "start": "prior",
         "verbose": True,
         "n_draws": 3,
     }

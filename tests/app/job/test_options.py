@@ -14,6 +14,7 @@ from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.gaussian.tolerance import TolerancePrior
 from equipoise.network.likelihood import LIKELIHOODS
 from equipoise.network.mlp import ACTIVATIONS
+from equipoise.training.phases import STARTS
 from equipoise.training.plan import TrainingPlan
 
 ESTIMATOR = {name: p.default for name, p in inspect.signature(ConstrainedBNNRegressor).parameters.items()}
@@ -36,7 +37,9 @@ def test_every_option_has_a_line_of_help():
     assert [name for name, text in described.items() if not 10 < len(text) < 80 or "\n" in text] == []
 
 
-@pytest.mark.parametrize(("option", "choices"), [("likelihood", LIKELIHOODS), ("activation", ACTIVATIONS)])
+@pytest.mark.parametrize(
+    ("option", "choices"), [("likelihood", LIKELIHOODS), ("activation", ACTIVATIONS), ("start", STARTS)]
+)
 def test_the_choices_are_those_of_the_estimator(option, choices):
     for choice in choices:
         assert getattr(ModelOptions(**{option: choice}), option) == choice

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HELD_OUT_SHARE = 0.2
 N_PRINTED = 10  # trials
+WITHOUT_EFFECT = ("mean_epochs", "mean_learning_rate", "temperature")  # with a start at the prior
 
 
 def run(
@@ -81,7 +82,7 @@ def _search_space(options: ModelOptions) -> dict[str, Any]:
     """Return the values that are tried for each option of a job, its own ones among them."""
     from equipoise.app.tuning import Choice, Uniform
 
-    return {
+    space = {
         "hidden": Choice(_with_own(options.hidden, (32,), (64,), (32, 32), (64, 64), (48, 48, 48))),
         "activation": Choice(_with_own(options.activation, "silu", "tanh")),
         "mean_epochs": Choice(_with_own(options.mean_epochs, 300, 100, 30)),
@@ -90,6 +91,8 @@ def _search_space(options: ModelOptions) -> dict[str, Any]:
         "prior_std": Uniform(0.3, 3.0, log=True),
         "temperature": Uniform(0.2, 1.0, log=True),
     }
+    without_effect = WITHOUT_EFFECT if options.start == "prior" else ()
+    return {name: values for name, values in space.items() if name not in without_effect}
 
 
 def _with_own(own: Any, *others: Any) -> list:

@@ -27,6 +27,9 @@ class ModelOptions(BaseModel):
     posterior: Literal["mean-field", "laplace"] = Field(
         default="mean-field", description='of the weights; "laplace" is meant for small tables'
     )
+    start: Literal["residuals", "prior"] = Field(
+        default="residuals", description='of variances; "prior" is the paper\'s training: the ELBO alone, temperature 1'
+    )
     offset: Flag = Field(default=False, description="also learn a constant offset of each balance")
     hidden: tuple[Count, ...] = Field(default=(64, 64), description="widths of the hidden layers")
     activation: Literal["silu", "tanh", "relu", "gelu"] = Field(default="silu", description='or "tanh", "relu", "gelu"')

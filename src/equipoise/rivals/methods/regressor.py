@@ -56,6 +56,7 @@ class MethodRegressor(ConstrainedBNNRegressor):
     checkpoint = None
     verbose = False
     posterior = "mean-field"  # where weights have one
+    start = "residuals"
 
     n_parameters_: int
     penalty_: float
