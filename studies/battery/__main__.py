@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
     """Make the parser of the commands and their options."""
     top = argparse.ArgumentParser(
         prog="python -m studies.battery",
-        description="The paper's battery study: simulate a cell, train the three models, compare them.",
+        description="The paper's battery study: simulate a cell, train the models, compare them.",
         epilog="A run that was interrupted goes on where it stopped when it is started again with the same options.",
     )
     commands = top.add_subparsers(dest="command", required=True)

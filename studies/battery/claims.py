@@ -1,12 +1,13 @@
 """The paper's claims, and how each is judged: from the results of one seed or more to an outcome and a sentence.
 
-Claims are about the paper's own method beside the Bayesian network without balances.
+Claims are about the paper's own method beside the Bayesian network without balances, both trained as in the paper: the
+bound alone, from the priors. `with_our_training` gives the same two with our training, to be judged beside them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
@@ -15,7 +16,7 @@ import numpy as np
 
 from equipoise import report
 from studies.battery.published import PRINTED, log_normal_moments
-from studies.battery.results import KEYS, MODELS, VOLTAGES, Estimate, Results
+from studies.battery.results import KEYS, VOLTAGES, Estimate, Results
 from studies.battery.seeds import Runs, is_below, margin, over_seeds, seeds_in_words, text
 
 Outcome = Literal["reproduced", "not reproduced", "cannot be as stated"]
@@ -60,9 +61,28 @@ class Claim:
     judge: Callable[[Runs], Verdict]
 
 
+def with_our_training(runs: Runs) -> Sequence[Results]:
+    """Return the runs with the paper's two models as they are with our training, under the names of the paper's own.
+
+    Args:
+        runs: Results, one for each seed.
+    """
+    return [
+        run.model_copy(
+            update={
+                "models": run.models.model_copy(
+                    update={"bnn": run.models.bnn_residuals, "paper": run.models.paper_residuals}
+                ),
+                "tolerances": run.tolerances.model_copy(update={"paper": run.tolerances.paper_residuals}),
+            }
+        )
+        for run in runs
+    ]
+
+
 def accuracy(runs: Runs) -> Verdict:
     """Judge whether the error against the truth is no larger with the balances."""
-    bnn, paper, ours = (_of_models(runs, "mse_true.overall", model) for model in MODELS)
+    bnn, paper, ours = (_of_models(runs, "mse_true.overall", model) for model in ("bnn", "paper", "equipoise"))
     excess = over_seeds(runs, _paper_minus_bnn("mse_true.overall"))
     allowed = margin(runs, excess) if len(runs) > 1 else ONE_SEED_MARGIN * bnn.mean
     rule = "its 95 % confidence interval" if len(runs) > 1 else f"{100 * ONE_SEED_MARGIN:g} %"

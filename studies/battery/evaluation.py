@@ -127,8 +127,8 @@ def assemble(
     """Assemble the content of results.json.
 
     Args:
-        evaluations: Evaluations of "bnn", "paper" and "equipoise".
-        data: The data of all three.
+        evaluations: Evaluations by model, of all of `MODELS`.
+        data: The data of all of them.
         seed: Seed of noise, split and training.
         config: All settings of the run.
         seconds: Time of each stage, and of the whole run as "total".

@@ -15,7 +15,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from equipoise import TolerancePrior, report
 from studies.battery.published import kl_from
-from studies.battery.results import KEYS, MODELS, NAMES, VOLTAGES, Results, Tolerance
+from studies.battery.results import KEYS, MODELS, NAMES, VOLTAGES, WITH_BALANCES, Results, Tolerance
 from studies.battery.seeds import Runs
 from studies.battery.tabulation import symbol
 
@@ -29,11 +29,14 @@ Array = NDArray[np.float64]
 COLORS = {
     "bnn": "#D55E00",
     "paper": "#B0529F",
+    "bnn_residuals": "#E6A82E",
+    "paper_residuals": "#7A8B2E",
     "equipoise": "#1A80BB",
 }  # distinct to the colour-blind, on dark too
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
 MOST_POINTS = 150  # in a curve
 BANDWIDTH = 0.06  # of the smoothed histograms, in decades
+SHOWN_BELOW = 300.0  # factor by which densities are shown below the lowest of the models' peaks
 BALANCE_UNITS = {"voltage": "V", "heat": "W/m³"}
 CURVES = {"V": ("V [V]", "mV", 1000.0), "Q_rev": ("Q_rev [W/m³]", "W/m³", 1.0)}
 
@@ -42,7 +45,7 @@ CURVES = {"V": ("V [V]", "mV", 1000.0), "Q_rev": ("Q_rev [W/m³]", "W/m³", 1.0)
 
 
 def violations(arrays: Arrays) -> dict[str, report.Figure]:
-    """Plot the densities of sizes of residuals, by balance: of the means of posterior draws, and of draws of y."""
+    """Plot the densities of violations, by balance: of the means of posterior draws, and of draws of y."""
     return {f"violations-{balance}": _violations(arrays, balance, unit) for balance, unit in BALANCE_UNITS.items()}
 
 
@@ -70,7 +73,7 @@ def training(arrays: Arrays) -> dict[str, report.Figure]:
         report.legend(canvas)
 
     caption = "Held-out negative log-likelihood over the epochs on the ELBO, above the best of each model."
-    alt = "Lines of held-out loss that fall over the epochs, one for each of the three models."
+    alt = "Lines of held-out loss that fall over the epochs, one for each model."
     return {"training": report.Figure(report.svg("training", 2.7, draw), caption, alt)}
 
 
@@ -87,23 +90,29 @@ def _violations(arrays: Arrays, balance: str, unit: str) -> report.Figure:
     def draw(canvas: Canvas) -> None:
         axes = canvas.subplots(2, 1, sharex=True)
         for ax, (kind, title) in zip(axes, kinds.items(), strict=True):
-            for model in MODELS:
-                size, density = log_density(arrays[model], kind, balance)
-                report.area(ax, size, density, COLORS[model], label=NAMES[model])
-            ax.set(xscale="log", ylim=(0, None), yticks=[], title=title)
+            curves = [(model, *violation_density(arrays[model], kind, balance)) for model in MODELS]
+            peaks = [peak for *_, density in curves if (peak := density.max(initial=0.0)) > 0] or [1.0]
+            lowest = min(peaks) / SHOWN_BELOW
+            for model, size, density in curves:
+                seen = density > lowest
+                ax.plot(size[seen], density[seen], color=COLORS[model], label=NAMES[model], lw=1.2)
+            ax.set(xscale="log", yscale="log", ylim=(lowest, 3 * max(peaks)), title=title)
+            ax.set_ylabel(f"density [1/({unit})]" if "/" in unit else f"density [1/{unit}]")
             ax.tick_params(labelbottom=True)
             report.powers_of_ten(ax.xaxis)
+            report.powers_of_ten(ax.yaxis)
         axes[-1].set_xlabel(f"|residual| of the {balance} balance [{unit}]")
-        report.legend(canvas)
+        report.legend(canvas, columns=2)
 
     alt = (
-        f"Densities of the absolute residual of the {balance} balance on a logarithmic axis, for the three models. "
-        f"Peaks for means: {_peaks(arrays, 'violation_of_means', balance, unit)}. "
-        f"For draws: {_peaks(arrays, 'violation_of_draws', balance, unit)}."
+        f"Densities of the absolute residual of the {balance} balance on logarithmic axes, for all models. "
+        f"Medians of means: {_medians(arrays, 'violation_of_means', balance, unit)}. "
+        f"Of draws: {_medians(arrays, 'violation_of_draws', balance, unit)}."
     )
     caption = (
-        f"How far posterior draws miss the {balance} balance over the test rows, as densities per decade. Above, as in "
-        "the paper, the means of the draws; below, outputs drawn from them."
+        f"How far posterior draws miss the {balance} balance over the test rows: densities of the violation itself, "
+        f"per {unit}, on logarithmic axes. Above, as in the paper, the means of the draws; below, outputs drawn from "
+        "them."
     )
     return report.Figure(report.svg(f"violations-{balance}", 4.1, draw), caption, alt)
 
@@ -127,12 +136,26 @@ def log_density(arrays: Mapping[str, NDArray], kind: str, series: str) -> tuple[
     return 10 ** (0.5 * (edges[1:] + edges[:-1]))[support], density[support]
 
 
-def _peaks(arrays: Arrays, kind: str, balance: str, unit: str) -> str:
-    peaks = []
+def violation_density(arrays: Mapping[str, NDArray], kind: str, series: str) -> tuple[Array, Array]:
+    """Compute the density of sizes of residuals per unit of size, `f(log10 z) / (z ln 10)` for a density f per decade.
+
+    The arguments are those of `log_density`.
+
+    Returns: Sizes, and the density at them.
+    """
+    size, per_decade = log_density(arrays, kind, series)
+    return size, per_decade / (size * np.log(10.0))
+
+
+def _medians(arrays: Arrays, kind: str, balance: str, unit: str) -> str:
+    medians = []
     for model in MODELS:
-        size, density = log_density(arrays[model], kind, balance)
-        peaks.append(f"{NAMES[model]} near {size[density.argmax()]:.0e} {unit}")
-    return ", ".join(peaks)
+        counts = arrays[model][kind][arrays[model]["violation_series"].tolist().index(balance)]
+        place = int(np.searchsorted(np.cumsum(counts), 0.5 * counts.sum()))
+        edges = arrays[model]["violation_log10_edges"]
+        median = 10.0 ** edges[min(place, len(edges) - 1)] if place else 0.0
+        medians.append(f"{NAMES[model]} {median:.0e} {unit}")
+    return ", ".join(medians)
 
 
 def _calibration(arrays: Arrays, name: str, outputs: slice) -> report.Figure:
@@ -155,7 +178,7 @@ def _calibration(arrays: Arrays, name: str, outputs: slice) -> report.Figure:
         f"Coverage of central intervals of the {name} minus their nominal level; thin lines are single outputs, thick "
         "ones their mean. Above 0 intervals are too wide, below 0 too narrow; the grey band is chance for one output."
     )
-    alt = f"Lines of coverage minus nominal level against the level for the {name}, for the three models."
+    alt = f"Lines of coverage minus nominal level against the level for the {name}, for all models."
     return report.Figure(report.svg(f"calibration-{name}", 3.0, draw), caption, alt)
 
 
@@ -180,11 +203,10 @@ def _curves(arrays: Arrays, key: str) -> report.Figure:
 
     caption = (
         f"{symbol(key)} of {len(chosen)} discharges over the state of charge, and below, for each, predictive means "
-        "(lines) and 95 % intervals of measured values (bands) minus the truth. Dots are the measured test rows."
+        "(lines) and 95 % intervals of measured values (bands) minus the truth, of the models with balances. Dots are "
+        "the measured test rows."
     )
-    alt = (
-        f"Curves of {symbol(key)} against state of charge, and deviations of three models' predictions from the truth."
-    )
+    alt = f"Curves of {symbol(key)} against state of charge, and deviations of predictions from the truth."
     return report.Figure(report.svg(f"curves-{key}", 1.9 + 1.35 * len(chosen), draw), caption, alt)
 
 
@@ -205,7 +227,7 @@ def _deviations(ax: Axes, arrays: Arrays, rows: NDArray[np.intp], column: int, f
     truth, measured = (data[name][rows, column] for name in ("truth_test", "y_test"))
     ax.axhline(0, color=report.INK, lw=0.7)
     ax.plot(soc, factor * (measured - truth), ".", ms=2.4, mew=0, color=report.QUIET, zorder=3)
-    for model in MODELS:
+    for model in WITH_BALANCES:
         mean, lower, upper = (factor * (arrays[model][n][rows, column] - truth) for n in ("mean", "lower", "upper"))
         report.area(ax, np.r_[soc, soc[::-1]], np.r_[lower, upper[::-1]], COLORS[model], lw=0.5)
         ax.plot(soc, mean, color=COLORS[model], lw=1.1, label=NAMES[model])
@@ -234,7 +256,7 @@ def pit(runs: Runs) -> dict[str, report.Figure]:
         "Histograms of F(y), the predictive distribution function at the measured value, relative to even ones. Humps "
         "in the middle mean intervals that are too wide, raised ends too narrow ones, slopes a bias."
     )
-    alt = "Eight small histograms of F(y), one for each output, with a line for each of the three models."
+    alt = "Eight small histograms of F(y), one for each output, with a line for each model."
     return {"pit": report.Figure(report.svg("pit", 6.0, draw), caption, alt)}
 
 
@@ -251,7 +273,7 @@ def noise(runs: Runs) -> dict[str, report.Figure]:
         places = np.arange(len(KEYS))[::-1]
         ax.axvspan(0.9, 1.1, color=report.QUIET, alpha=0.25, lw=0)
         ax.axvline(1, color=report.INK, lw=0.7)
-        for shift, model in zip((0.22, 0.0, -0.22), MODELS, strict=True):
+        for shift, model in zip(np.linspace(0.3, -0.3, len(MODELS)), MODELS, strict=True):
             for number, run in enumerate(runs):
                 ratio = [getattr(run.models, model).observation_std[k] / run.observation_std.true[k] for k in KEYS]
                 label = NAMES[model] if number == 0 else None
@@ -309,9 +331,9 @@ def _largest_terms(shares: Mapping[str, Sequence[float]]) -> str:
 def _tolerance(runs: Runs, balance: str, unit: str) -> report.Figure:
     def draw(canvas: Canvas) -> None:
         ax = canvas.subplots()
-        for model in ("paper", "equipoise"):
+        for model in WITH_BALANCES:
             prior = _prior(runs[0], model, balance)
-            if prior is not None:
+            if prior is not None and model != "paper_residuals":  # the same as that of "paper"
                 report.area(ax, *report.log_normal(*prior), COLORS[model], lw=0, label=f"{NAMES[model]}, prior")
             for number, run in enumerate(runs):
                 learned = _learned(run, model, balance)
@@ -321,7 +343,7 @@ def _tolerance(runs: Runs, balance: str, unit: str) -> report.Figure:
         report.powers_of_ten(ax.xaxis)
         report.legend(canvas, columns=2)
 
-    verdicts = ", ".join(f"{NAMES[m]} “{_learned(runs[0], m, balance).verdict}”" for m in ("paper", "equipoise"))
+    verdicts = ", ".join(f"{NAMES[m]} “{_learned(runs[0], m, balance).verdict}”" for m in WITH_BALANCES)
     caption = f"Prior and posterior of the tolerance of the {balance} balance; verdicts: {verdicts}."
     alt = f"Densities of the tolerance of the {balance} balance before and after training on a logarithmic axis."
     return report.Figure(report.svg(f"tolerance-{balance}", 2.9, draw), caption, alt)
@@ -333,7 +355,7 @@ def _learned(run: Results, model: str, balance: str) -> Tolerance:
 
 def _prior(run: Results, model: str, balance: str) -> tuple[float, float] | None:
     """Return mean and standard deviation of the prior of ρ; None if the recorded KL is not that from this prior."""
-    prior = TolerancePrior.paper() if model == "paper" else TolerancePrior()
+    prior = TolerancePrior() if model == "equipoise" else TolerancePrior.paper()
     scale = getattr(run.scales, balance) if prior.relative else 1.0
     mean, learned = prior.mean + 2 * np.log(scale).item(), _learned(run, model, balance)
     kl = kl_from(mean, prior.std, learned.mu_rho, learned.sigma_rho) if learned.sigma_rho > 0 else np.nan

@@ -31,8 +31,8 @@ MODELS: dict[str, dict[str, Any]] = {
 LABELS = {
     "bnn": "BNN, as in the paper",
     "paper": "paper's method (L1, prior in the balance's unit), as in the paper",
-    "bnn_residuals": "BNN, our training",
-    "paper_residuals": "paper's method, our training",
+    "bnn_residuals": "BNN, from residuals",
+    "paper_residuals": "paper's method, from residuals",
     "relative": "L1, relative prior",
     "joint": "joint, prior in the balance's unit",
     "sensors": "joint, sensor noise, prior in the balance's unit",

@@ -9,7 +9,7 @@ from operator import attrgetter
 import scipy.stats
 
 from equipoise import report
-from studies.battery.results import Results
+from studies.battery.results import MODELS, WITH_BALANCES, Results
 
 TABLES = {  # by LaTeX label; the list of variables, tab:io, is not counted
     "": "text",
@@ -43,7 +43,7 @@ class Printed:
     @property
     def models(self) -> tuple[str, ...]:
         """Models that have this number among ours."""
-        return ("paper", "equipoise") if self.bnn is None else ("bnn", "paper", "equipoise")
+        return WITH_BALANCES if self.bnn is None else MODELS
 
     def value(self, model: str) -> float:
         """Return the printed number of "bnn" or "paper"; NaN if there is none."""

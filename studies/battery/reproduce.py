@@ -1,4 +1,4 @@
-"""`make reproduce`: simulate, fit the three models, evaluate them on the same test rows, write tables and report."""
+"""`make reproduce`: simulate, fit all models, evaluate them on the same test rows, write tables and report."""
 
 from __future__ import annotations
 

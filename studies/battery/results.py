@@ -21,11 +21,12 @@ from studies.battery.files import write_text
 NAMES = {
     "bnn": "BNN",
     "paper": "Paper's method",
-    "bnn_residuals": "BNN, our training",
-    "paper_residuals": "Paper's method, our training",
+    "bnn_residuals": "BNN from residuals",
+    "paper_residuals": "Paper's method from residuals",
     "equipoise": "Equipoise",
 }
 MODELS = tuple(NAMES)
+WITH_BALANCES = ("paper", "paper_residuals", "equipoise")
 VOLTAGES = ("V", "V_OCV", "eta_p", "eta_n", "dV_IR")
 HEATS = ("Q_tot", "Q_rev", "Q_irr")
 

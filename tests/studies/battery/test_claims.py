@@ -10,7 +10,7 @@ import pytest
 from handmade_results import OUTPUT_STD, TRUE_STD, example
 
 from equipoise.rivals.cases.battery import KEYS
-from studies.battery.claims import CLAIMS
+from studies.battery.claims import CLAIMS, with_our_training
 from studies.battery.published import PRINTED, TABLES
 from studies.battery.results import Results
 
@@ -162,3 +162,12 @@ def test_every_claim_has_a_name_of_its_own_and_a_known_place():
 
 def test_no_two_claims_are_judged_by_the_same_sentence():
     assert len({claim.judge([example()]).why for claim in CLAIMS}) == len(CLAIMS)
+
+
+def test_with_our_training_the_paper_stands_for_its_models_as_we_train_them():
+    run = example()
+    (swapped,) = with_our_training([run])
+    assert swapped.models.bnn == run.models.bnn_residuals != run.models.bnn
+    assert swapped.models.paper == run.models.paper_residuals != run.models.paper
+    assert swapped.tolerances.paper == run.tolerances.paper_residuals != run.tolerances.paper
+    assert (swapped.models.equipoise, swapped.output_std) == (run.models.equipoise, run.output_std)

@@ -52,6 +52,7 @@ MODELS = {
     },
     "equipoise": {"constraint": balances()},
 }
+ALSO = {"bnn_residuals": "bnn", "paper_residuals": "paper"}  # which of the evaluations stand for those of other models
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,8 @@ def evaluated(fitted, data):
 
 @pytest.fixture(scope="module")
 def results(evaluated, data):
-    return assemble(evaluated, data, seed=5, config={"hidden": [8]}, seconds={"total": 1.5})
+    others = {name: evaluated[model] for name, model in ALSO.items()}
+    return assemble(evaluated | others, data, seed=5, config={"hidden": [8]}, seconds={"total": 1.5})
 
 
 @pytest.fixture(params=MODELS)

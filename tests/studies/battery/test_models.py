@@ -15,6 +15,8 @@ def test_the_papers_model_is_as_in_the_paper():
     assert paper.prior_std == 1.0
     assert paper.sensor_std is None
     assert paper.random_state == 3
+    assert paper.start == estimator(Settings.named("full"), "bnn", seed=3).start == "prior"
+    assert paper.recipe(0).plan.epochs_of("elbo") == paper.training.max_epochs
     assert paper.constraint.names == ("voltage", "heat")
 
 

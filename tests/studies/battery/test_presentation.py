@@ -8,7 +8,7 @@ from handmade_arrays import made_up_arrays
 from handmade_results import example
 
 from equipoise import report
-from studies.battery.claims import CLAIMS
+from studies.battery.claims import CLAIMS, with_our_training
 from studies.battery.presentation import answer, make_page, present
 from studies.battery.results import MODELS, Results, ResultsError, write
 
@@ -25,9 +25,7 @@ DRAWN_FROM_ARRAYS = {
 }
 DRAWN_FROM_RESULTS = {
     "pit",
-    "ledger-bnn",
-    "ledger-paper",
-    "ledger-equipoise",
+    *(f"ledger-{model}" for model in MODELS),
     "noise",
     "tolerance-voltage",
     "tolerance-heat",
@@ -158,8 +156,11 @@ def test_the_answer_is_made_from_the_numbers():
     found = answer([example()])
     outcomes = [claim.judge([example()]).outcome for claim in CLAIMS]
     assert f"Of {len(CLAIMS)} claims of the paper, {outcomes.count('reproduced')} are reproduced" in found
+    with_ours = [claim.judge(with_our_training([example()])).outcome for claim in CLAIMS]
+    assert f"with its method and our training {with_ours.count('reproduced')} are reproduced" in found
     assert "a single seed" in found
-    assert "−0.860 (ours) in nats" in found
+    nll = f"{example().models.equipoise.joint_nll:.3f}".replace("-", "−")
+    assert f"{nll} (Equipoise) in nats" in found
     voltage = example().models
     factor = voltage.bnn.violation_of_means.voltage.median / voltage.paper.violation_of_means.voltage.median
     assert factor == pytest.approx(130, abs=5)
@@ -172,7 +173,7 @@ def test_the_answer_follows_the_numbers():
     tree["models"]["paper"]["violation_of_means"]["voltage"]["median"] = 0.0
     tree["observation_std"]["learned"]["eta_n"] = 1.5 * tree["observation_std"]["true"]["eta_n"]
     found = answer([Results.model_validate(tree)])
-    assert "−31.4 (ours) in nats" in found
+    assert "−31.4 (Equipoise) in nats" in found
     assert "is ∞ (voltage)" in found
     assert "off by at most 50 %" in found
 
@@ -180,4 +181,6 @@ def test_the_answer_follows_the_numbers():
 def test_the_answer_over_seeds_has_errors():
     found = answer([example(seed) for seed in range(3)])
     assert "3 seeds, mean ± standard error" in found
-    assert "−0.897 ± 0.027 (ours) in nats" in found
+    nll = np.array([example(seed).models.equipoise.joint_nll for seed in range(3)])
+    expected = f"{nll.mean():.3f} ± {nll.std(ddof=1) / 3**0.5:.3f} (Equipoise) in nats".replace("-", "−")
+    assert expected in found
