@@ -34,6 +34,7 @@ TESTS_WITHOUT_MODULE = {
     "gaussian/gradients.py",
 }
 LARGEST_FILE = 1_000_000  # bytes
+REMOVABLE = "fast"  # the room that may be deleted, and is described all the same
 
 
 def package_sources() -> dict[str, str]:
@@ -55,17 +56,22 @@ def rooms() -> list[str]:
     return sorted(found)
 
 
+def was_removed(path: str) -> bool:
+    """Return whether a path inside the package belongs to the room that may be deleted, and it is."""
+    return path.startswith(f"{REMOVABLE}/") and not (PACKAGE / REMOVABLE).exists()
+
+
 def test_the_architecture_page_describes_every_room():
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     described = re.findall(r"^\| `(\w+)(?:\.py|/)` +\|", page, flags=re.MULTILINE)
-    assert sorted(described) == rooms()
+    assert sorted(described) == sorted({*rooms(), REMOVABLE})
 
 
 def test_paths_on_the_architecture_page_exist():
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     named = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|toml|md))`", page))
     missing = [name for name in sorted(named) if not any((base / name).exists() for base in (PACKAGE, ROOT))]
-    assert missing == []
+    assert [name for name in missing if not was_removed(name)] == []
 
 
 DOORS = [f"equipoise.{room}" for room in rooms() if (PACKAGE / room / "__init__.pyi").exists()] + ["equipoise"]
@@ -127,7 +133,8 @@ def test_every_room_says_what_goes_in_and_out_and_which_rooms_it_calls(name):
     assert re.search(r"(?m)^In(: | and out: )", docstring)
     assert re.search(r"\bOut: |^In and out: ", docstring, re.MULTILINE)
     called = set().union(*map(imported_units, files or [door])) - BELOW_ALL - {name}
-    assert declared_units(docstring) == {unit for unit in called if unit in {*units(), "app/bug_report", "rivals"}}
+    known = {*units(), REMOVABLE, "app/bug_report", "rivals"}
+    assert declared_units(docstring) == called & known
 
 
 def test_the_rooms_that_a_docstring_names_are_read_from_its_last_paragraph():
@@ -382,7 +389,7 @@ def test_tests_mirror_the_modules_one_to_one():
     folder = ROOT / "tests"
     tests = [path.relative_to(folder).as_posix() for path in folder.rglob("test_*.py")]
     modules = [path for path in [*package_sources(), *study_sources()] if "/__" not in f"/{path}"]
-    assert unpaired_tests(tests, modules) == []
+    assert unpaired_tests([path for path in tests if not was_removed(path)], modules) == []
 
 
 def test_a_test_file_without_module_and_a_module_without_tests_are_reported():

@@ -34,7 +34,7 @@ from equipoise.balances import LinearConstraint
 from equipoise.data import Standardizer
 from equipoise.estimator import ConstrainedBNNRegressor
 from equipoise.network import DRAW_BLOCK, ConstrainedBNN, PosteriorDraws, derived_seed
-from equipoise.prediction import mixture_moments
+from equipoise.prediction import MixtureMoments
 
 EXTRA_FILE = "equipoise.json"
 
@@ -117,9 +117,9 @@ class MeanAndStd(nn.Module):
         """Predict mean and standard deviation of the true outputs from inputs, then known columns, in user's units."""
         draws = PosteriorDraws(**{name: getattr(self, name) for name in self.draw_names})
         standardized = (x[:, : len(self.x_mean)] - self.x_mean) / self.x_std
-        gaussian = self.model.at(draws, standardized.to(draws.weights.dtype), self._target(x))
-        mean, var = mixture_moments(gaussian.mean, gaussian.var, draws.log_weight)  # P2
-        return self.y_mean + self.y_std * mean, self.y_std * var.sqrt()
+        mixture = MixtureMoments()
+        mixture.add(draws.log_weight, self.model.at(draws, standardized.to(draws.weights.dtype), self._target(x)))
+        return self.y_mean + self.y_std * mixture.mean, self.y_std * mixture.second.sqrt()  # P2
 
     def _target(self, x: Tensor) -> Tensor | None:
         """Compute the standardized targets `t'` of the balances (Z3); None without balances."""

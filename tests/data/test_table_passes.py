@@ -1,11 +1,13 @@
 """Tables gone through piece by piece: the same rows and the same statistics as all at once."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from equipoise.data import table_passes
-from equipoise.data.table_passes import Comoments, Moments, gather, is_mapped, is_whole, pieces
+from equipoise.data.table_passes import ColumnMoments, Comoments, Moments, gather, is_mapped, is_whole, pieces
 
 
 @pytest.fixture
@@ -94,21 +96,25 @@ def test_means_and_spreads_of_a_long_table_agree_with_numpys_to_twelve_digits():
     values = np.random.default_rng(0).normal([3.0, -1.0, 0.1], [1.0, 5.0, 0.2], (100_000, 3))
     found = Moments.over(part for (part,) in pieces(values))
     np.testing.assert_allclose(found.mean, values.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(found.std, values.std(0), rtol=1e-12)
+    np.testing.assert_allclose(found.spread, values.std(0), rtol=1e-12)
 
 
 def test_a_column_without_any_value_in_a_piece_or_at_all_has_a_count_of_none():
     values = np.array([[np.nan, np.nan], [np.nan, np.nan], [2.0, np.nan], [4.0, np.nan]])
     found = Moments.over([values[:2], values[2:]])
     assert found.count.tolist() == [2, 0]
-    assert (found.mean.tolist(), found.std.tolist(), found.largest.tolist()) == ([3.0, 0.0], [1.0, 0.0], [4.0, 0.0])
+    assert (found.center.tolist(), found.spread.tolist(), found.largest.tolist()) == (
+        [3.0, 0.0],
+        [1.0, 0.0],
+        [4.0, 0.0],
+    )
 
 
 def test_a_column_that_is_constant_but_for_rounding_has_no_spread():
     values = np.full((5000, 1), 0.1)
-    assert Moments.over(np.split(values, [7, 100])).std.tolist() == [0.0]
+    assert Moments.over(np.split(values, [7, 100])).spread.tolist() == [0.0]
     values[3] += 1e-9
-    assert Moments.over(np.split(values, [7, 100])).std[0] == pytest.approx(values.std())
+    assert Moments.over(np.split(values, [7, 100])).spread[0] == pytest.approx(values.std())
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 59), max_size=6))
@@ -116,7 +122,7 @@ def test_columns_vary_together_in_pieces_as_in_the_whole(seed, cuts):
     values = random_columns(seed)
     values[:, 2] += values[:, 0]
     found = Comoments.over(parts_of(values, cuts))
-    assert found.count == 60
+    assert found.count.tolist() == [60] * values.shape[1]
     np.testing.assert_allclose(found.mean, values.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.var, values.var(0), rtol=1e-8)
     np.testing.assert_allclose(found.correlation, np.corrcoef(values.T)[0], rtol=1e-8, atol=1e-8)
@@ -127,3 +133,29 @@ def test_nothing_goes_with_a_constant_column_nor_with_a_constant_first_one():
     values = np.column_stack([rng.normal(size=30), np.full(30, 0.1), rng.normal(size=30)])
     assert Comoments.over([values[:4], values[4:]]).correlation[1] == 0.0
     assert Comoments.over([values[:, 1:]]).correlation.tolist() == [0.0, 0.0]
+
+
+RNG = np.random.default_rng(0)
+VALUES = 1e6 + RNG.normal(size=(100, 3))
+VALUES[RNG.random((100, 3)) < 0.2] = np.nan
+VALUES[:, 2] = np.nan
+
+
+@pytest.mark.parametrize("cuts", [[], [40], [1, 2, 50, 50, 99]])
+def test_sample_moments_of_pieces_are_those_of_the_whole_far_from_zero(cuts):
+    first, *others = map(ColumnMoments.of, np.split(VALUES, cuts))
+    moments = sum(others, first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of the column without values
+        mean, std = np.nanmean(VALUES, axis=0), np.nanstd(VALUES, axis=0, ddof=1)
+    count = (~np.isnan(VALUES)).sum(axis=0)
+    np.testing.assert_array_equal(moments.count, count)
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-13)
+    np.testing.assert_allclose(moments.std, std, rtol=1e-9)  # sums of squares would keep 4 digits of it
+    np.testing.assert_allclose(moments.standard_error[:2], (std / np.sqrt(count))[:2], rtol=1e-9)
+
+
+def test_one_value_has_a_mean_but_no_spread():
+    one = ColumnMoments.of(np.array([[3.0, np.nan]]))
+    np.testing.assert_array_equal(one.mean, [3.0, np.nan])
+    np.testing.assert_array_equal(one.std, [np.nan, np.nan])

@@ -38,9 +38,10 @@ def forward_by_torch(sizes, activation, loc, log_std, x, noise):
 def compiled(sizes, activation, loc, log_std, x, noise, grad):
     sizes, kind = np.array(sizes), layers.ACTIVATIONS[activation]
     var, (units, squares, slopes, ratios) = np.empty_like(loc), (np.full_like(noise, np.nan) for _ in range(4))
-    layers.forward(sizes, kind, loc, log_std, x, noise, var, units, squares, slopes, ratios)
+    layers.forward(sizes, kind, loc, x, units, slopes, (log_std, noise, var, squares, ratios))
     grad_loc, grad_log_std = np.full_like(loc, np.nan), np.full_like(loc, np.nan)
-    layers.backward(sizes, loc, var, x, units, squares, slopes, ratios, grad.copy(), grad_loc, grad_log_std)
+    draws = var, squares, ratios, grad_log_std
+    layers.backward(sizes, loc, x, units, slopes, grad.copy(), grad_loc, draws)
     return units[units.size - grad.size :], grad_loc, grad_log_std
 
 
@@ -111,8 +112,8 @@ def test_means_and_their_gradient_are_those_of_autograd(sizes, activation):
     loc, _, x, noise = problem(sizes, 13, np.float64)
     grad = np.random.default_rng(1).normal(size=13 * sizes[-1])
     units, slopes, grad_loc = np.full_like(noise, np.nan), np.full_like(noise, np.nan), np.full_like(loc, np.nan)
-    layers.forward_means(np.array(sizes), layers.ACTIVATIONS[activation], loc, x, units, slopes)
-    layers.backward_means(np.array(sizes), loc, x, units, slopes, grad, grad_loc)
+    layers.forward(np.array(sizes), layers.ACTIVATIONS[activation], loc, x, units, slopes, None)
+    layers.backward(np.array(sizes), loc, x, units, slopes, grad, grad_loc, None)
     weights = torch.tensor(loc).requires_grad_()
     zeros = torch.zeros(noise.size, dtype=torch.float64)
     expected = forward_by_torch(sizes, activation, weights, torch.zeros_like(weights), torch.tensor(x), zeros).flatten()

@@ -13,7 +13,6 @@ from equipoise.prediction.running_moments import (
     MomentTable,
     RunningMoments,
     RunningWeights,
-    mixture_moments,
 )
 
 NAMES, PAIRS = ("c", "a", "b"), (("a", "a"), ("a", "b"))
@@ -130,13 +129,14 @@ def test_weighted_running_moments_are_those_of_all_draws_with_their_weights():
         np.testing.assert_allclose(running.cov("a", "b")[i], cov[:2, 2:].diagonal(), rtol=1e-11, atol=1e-13)
 
 
-def test_moments_of_a_mixture_at_hand_are_those_of_repeated_components():
+def test_weights_shared_by_all_rows_count_as_repeated_components():
     mean, var = (torch.as_tensor(np.random.default_rng(i).uniform(1, 2, (3, 4, 2))) for i in range(2))
-    repeated = [0, 1, 1, 2, 2, 2]
-    weighted = mixture_moments(mean, var, torch.tensor([[1.0], [2.0], [3.0]]).double().log())
-    for value, expected in zip(weighted, mixture_moments(mean[repeated], var[repeated]), strict=True):
-        torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(weighted[1], var[repeated].mean(0) + mean[repeated].var(0, correction=0))
+    repeated, weighted, equal = [0, 1, 1, 2, 2, 2], MixtureMoments(), MixtureMoments()
+    weighted.add(torch.tensor([[1.0], [2.0], [3.0]]).double().log(), DiagonalGaussian(mean, var))
+    equal.add(None, DiagonalGaussian(mean[repeated], var[repeated]))
+    torch.testing.assert_close(weighted.mean, equal.mean)
+    torch.testing.assert_close(weighted.second, equal.second)
+    torch.testing.assert_close(weighted.second, var[repeated].mean(0) + mean[repeated].var(0, correction=0))
 
 
 def test_weights_of_blocks_are_those_of_all_draws_at_once_however_small():

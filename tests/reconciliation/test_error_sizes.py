@@ -1,7 +1,5 @@
 """Sizes of errors that were seen because they were large, against the truth they were made with."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -9,7 +7,7 @@ import scipy.stats
 
 from equipoise.balances.linear import LinearConstraint
 from equipoise.reconciliation import reconcile
-from equipoise.reconciliation.error_sizes import ColumnMoments, SuspectErrors
+from equipoise.reconciliation.error_sizes import SuspectErrors
 
 NAMES = ["feed", "charge", "effluent", "product", "bottoms", "recycle", "purge"]
 TEXTS = ["feed + recycle = charge", "charge = effluent", "effluent = product + bottoms", "bottoms = recycle + purge"]
@@ -134,29 +132,3 @@ def test_a_meter_that_stands_still_errs_in_both_directions_and_its_mean_is_not_d
     assert found.both_signs[0]
     assert found.size[0] == pytest.approx(0.8, abs=0.2)
     assert found.typical[0] == pytest.approx(np.sqrt(4 + 0.64), rel=0.1)
-
-
-RNG = np.random.default_rng(0)
-VALUES = 1e6 + RNG.normal(size=(100, 3))
-VALUES[RNG.random((100, 3)) < 0.2] = np.nan
-VALUES[:, 2] = np.nan
-
-
-@pytest.mark.parametrize("cuts", [[], [40], [1, 2, 50, 50, 99]])
-def test_moments_of_pieces_are_those_of_the_whole(cuts):
-    first, *others = map(ColumnMoments.of, np.split(VALUES, cuts))
-    moments = sum(others, first)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of the column without values
-        mean, std = np.nanmean(VALUES, axis=0), np.nanstd(VALUES, axis=0, ddof=1)
-    count = (~np.isnan(VALUES)).sum(axis=0)
-    np.testing.assert_array_equal(moments.count, count)
-    np.testing.assert_allclose(moments.mean, mean, rtol=1e-13)
-    np.testing.assert_allclose(moments.std, std, rtol=1e-9)  # sums of squares would keep 4 digits of it
-    np.testing.assert_allclose(moments.standard_error[:2], (std / np.sqrt(count))[:2], rtol=1e-9)
-
-
-def test_one_value_has_a_mean_but_no_spread():
-    one = ColumnMoments.of(np.array([[3.0, np.nan]]))
-    np.testing.assert_array_equal(one.mean, [3.0, np.nan])
-    np.testing.assert_array_equal(one.std, [np.nan, np.nan])

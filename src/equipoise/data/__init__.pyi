@@ -31,10 +31,9 @@ from .table_checks import (
 from .table_passes import (
     PIECE as PIECE,
     Array as Array,
+    ColumnMoments as ColumnMoments,
     Comoments as Comoments,
-    Moments as Moments,
     Table as Table,
     is_mapped as is_mapped,
-    merging_step as merging_step,
     pieces as pieces,
 )

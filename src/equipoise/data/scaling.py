@@ -66,7 +66,7 @@ class Standardizer:
         """
         n_inputs = X.shape[1] if constraint is None else constraint.n_inputs
         x, y = (Moments.over(part for (part,) in pieces(table, rows=rows)) for table in (X[:, :n_inputs], Y))
-        x_mean, x_std, y_mean, y_std, magnitude = x.mean, x.std, y.mean, y.std, y.largest
+        x_mean, x_std, y_mean, y_std, magnitude = x.center, x.spread, y.center, y.spread, y.largest
         # A constant input that changes after the fit must not give a huge x': one unit of x' is its whole value.
         x_std = np.where(x_std > 0, x_std, np.where(x_mean != 0, np.abs(x_mean), 1.0))
         # A constant output counts for nothing in a balance's scale beside ones that vary, but divides by no zero.

@@ -7,7 +7,8 @@ import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from operator import add
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,64 +80,104 @@ def gather(table: Table, rows: Positions) -> Array:
     return values
 
 
-def merging_step(count: Any, mean: Array, other_count: Any, other_mean: Array) -> tuple[Any, Any, Array]:
-    """Return what joins the means and squares of two tables (Chan, Golub and LeVeque 1979).
+@dataclass(frozen=True, eq=False)
+class ColumnMoments:
+    """Count, mean and sum of squared deviations of the columns of a table; those of two pieces can be added.
 
-    With the step between the means and the share `s` of the second table, the mean of both is `mean + s · step`, and
-    the sum of squared deviations of both exceeds that of each by `s · count · step²`.
-
-    Args:
-        count, mean: Number of values of the first table, one for all columns or one for each, and their means, `(k,)`.
-        other_count, other_mean: Those of the second.
-    Returns: Number of values of both, share of the second, and step.
-    """
-    total = count + other_count
-    return total, other_count / np.maximum(total, 1), other_mean - mean
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Means, variances and ranges of the columns of a table over their measured values; NaN is left out.
+    NaN is left out. Means of pieces are joined, not sums, so that deviations of values far from zero keep their digits
+    (Chan, Golub and LeVeque 1979).
 
     Args:
-        count: Number of measured values of each column, shape `(k,)`, as are the others.
-        mean, var: Mean and mean square deviation from it; 0 where nothing is measured.
-        lowest, highest: Range of the values; ∞ and −∞ where nothing is measured.
+        count: Number of values of each column, shape `(k,)`, as are the others.
+        center: Their means, 0 without any.
+        scatter: Sums of their squared deviations.
+    Example:
+        >>> both = ColumnMoments.of(np.array([[1.0], [2.0]])) + ColumnMoments.of(np.array([[6.0], [np.nan]]))
+        >>> both.mean, both.std
+        (array([3.]), array([2.64575131]))
     """
 
     count: NDArray[np.int64]
-    mean: Array
-    var: Array
+    center: Array
+    scatter: Array
+
+    @classmethod
+    def of(cls, values: Array) -> Self:
+        """Compute the moments of the columns of a table, shape `(n, k)`."""
+        known = ~np.isnan(values)
+        count = known.sum(axis=0)
+        center = np.where(known, values, 0.0).sum(axis=0) / np.maximum(count, 1)
+        deviations = np.where(known, values - center, 0.0)
+        return cls(count, center, np.square(deviations).sum(axis=0), *cls._further(values, deviations))
+
+    @classmethod
+    def over(cls, parts: Iterable[Array]) -> Self:
+        """Compute the moments of the columns of a table from its pieces."""
+        return reduce(add, map(cls.of, parts))
+
+    @staticmethod
+    def _further(values: Array, deviations: Array) -> tuple[Array, ...]:
+        """Return the fields that a class has besides those of this one, from values and their deviations."""
+        return ()
+
+    def _joined(self, other: Any, share: Array, step: Array) -> tuple[Array, ...]:
+        """Return those fields for both tables together.
+
+        Args:
+            other: Moments of the second table.
+            share, step: Share of the second table in all values, and the difference of its means.
+        """
+        return ()
+
+    def __add__(self, other: Self) -> Self:
+        count, step = self.count + other.count, other.center - self.center
+        share = other.count / np.maximum(count, 1)
+        scatter = self.scatter + other.scatter + np.square(step) * share * self.count
+        return type(self)(count, self.center + step * share, scatter, *self._joined(other, share, step))
+
+    @property
+    def mean(self) -> Array:
+        """Mean of each column; NaN without values."""
+        return np.where(self.count > 0, self.center, np.nan)
+
+    @property
+    def var(self) -> Array:
+        """Mean squared deviation of each column from its mean; 0 without values."""
+        return self.scatter / np.maximum(self.count, 1)
+
+    @property
+    def std(self) -> Array:
+        """Sample standard deviation of each column; NaN for fewer than two values."""
+        return np.where(self.count > 1, np.sqrt(self.scatter / np.maximum(self.count - 1, 1)), np.nan)
+
+    @property
+    def standard_error(self) -> Array:
+        """Standard error of the mean of independent values; NaN for fewer than two."""
+        return self.std / np.sqrt(np.maximum(self.count, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(ColumnMoments):
+    """Moments and ranges of the columns of a table.
+
+    Args:
+        lowest, highest: Range of the values; ∞ and −∞ where nothing is measured.
+    Example:
+        >>> Moments.over([np.array([[1.0], [2.0]]), np.array([[6.0], [np.nan]])]).highest
+        array([6.])
+    """
+
     lowest: Array
     highest: Array
 
     @staticmethod
-    def over(parts: Iterable[Array]) -> "Moments":
-        """Compute the moments of a table, shape `(n, k)`, from its pieces.
+    def _further(values: Array, deviations: Array) -> tuple[Array, Array]:
+        known = ~np.isnan(values)
+        lowest = np.where(known, values, np.inf).min(0, initial=np.inf)
+        return lowest, np.where(known, values, -np.inf).max(0, initial=-np.inf)
 
-        Example:
-            >>> Moments.over([np.array([[1.0], [2.0]]), np.array([[6.0], [np.nan]])]).mean
-            array([3.])
-        """
-        return reduce(Moments._merge, map(Moments._compute, parts))
-
-    @staticmethod
-    def _compute(values: Array) -> "Moments":
-        measured = ~np.isnan(values)
-        count = measured.sum(0)
-        n = np.maximum(count, 1)
-        mean = np.where(measured, values, 0.0).sum(0) / n
-        squares = np.where(measured, values - mean, 0.0) ** 2
-        lowest = np.where(measured, values, np.inf).min(0, initial=np.inf)
-        highest = np.where(measured, values, -np.inf).max(0, initial=-np.inf)
-        return Moments(count, mean, squares.sum(0) / n, lowest, highest)
-
-    def _merge(self, other: "Moments") -> "Moments":
-        """Return the moments of both tables together."""
-        count, share, step = merging_step(self.count, self.mean, other.count, other.mean)
-        var = (1.0 - share) * self.var + share * other.var + share * (1.0 - share) * step**2
-        lowest, highest = np.minimum(self.lowest, other.lowest), np.maximum(self.highest, other.highest)
-        return Moments(count, self.mean + share * step, var, lowest, highest)
+    def _joined(self, other: Any, share: Array, step: Array) -> tuple[Array, Array]:
+        return np.minimum(self.lowest, other.lowest), np.maximum(self.highest, other.highest)
 
     @property
     def largest(self) -> Array:
@@ -144,58 +185,36 @@ class Moments:
         return np.maximum(np.maximum(-self.lowest, self.highest), 0.0)
 
     @property
-    def std(self) -> Array:
-        """Standard deviations, shape `(k,)`; 0 where a column is constant to rounding."""
-        std = np.sqrt(self.var)
-        return np.where(std <= CONSTANT * self.largest, 0.0, std)
+    def spread(self) -> Array:
+        """Root mean squared deviations, shape `(k,)`; 0 where a column is constant to rounding."""
+        spread = np.sqrt(self.var)
+        return np.where(spread <= CONSTANT * self.largest, 0.0, spread)
 
 
-@dataclass(frozen=True)
-class Comoments:
-    """Means, variances, and covariances with the first column, of a table without missing values.
+@dataclass(frozen=True, eq=False)
+class Comoments(ColumnMoments):
+    """Moments of the columns of a table without missing values, and how they vary with the first of them.
 
     Args:
-        count: Number of rows.
-        mean, var: Mean and mean square deviation from it of each column, shape `(k,)`.
-        cov: Covariance of each column with the first, shape `(k,)`.
+        coscatter: Sum of products of the deviations of each column and of the first.
+    Example:
+        >>> parts = [np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[6.0, 12.0]])]
+        >>> Comoments.over(parts).correlation.round(12)
+        array([1., 1.])
     """
 
-    count: int
-    mean: Array
-    var: Array
-    cov: Array
+    coscatter: Array
 
     @staticmethod
-    def over(parts: Iterable[Array]) -> "Comoments":
-        """Compute the comoments of a table, shape `(n, k)`, from its pieces.
+    def _further(values: Array, deviations: Array) -> tuple[Array]:
+        return (deviations.T @ deviations[:, 0],)
 
-        Example:
-            >>> comoments = Comoments.over([np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[6.0, 12.0]])])
-            >>> (comoments.cov / comoments.var).round(12)
-            array([1. , 0.5])
-        """
-        return reduce(Comoments._merge, map(Comoments._compute, parts))
-
-    @staticmethod
-    def _compute(values: Array) -> "Comoments":
-        n = max(len(values), 1)
-        mean = values.sum(0) / n
-        centred = values - mean
-        return Comoments(len(values), mean, (centred**2).sum(0) / n, centred.T @ centred[:, 0] / n)
-
-    def _merge(self, other: "Comoments") -> "Comoments":
-        count, share, step = merging_step(self.count, self.mean, other.count, other.mean)
-        between = share * (1.0 - share) * step
-        return Comoments(
-            count,
-            self.mean + share * step,
-            (1.0 - share) * self.var + share * other.var + between * step,
-            (1.0 - share) * self.cov + share * other.cov + between * step[0],
-        )
+    def _joined(self, other: Any, share: Array, step: Array) -> tuple[Array]:
+        return (self.coscatter + other.coscatter + step * step[0] * share * self.count,)
 
     @property
     def correlation(self) -> Array:
         """Correlation of each column with the first, shape `(k,)`; 0 where one of them is constant to rounding."""
-        std = np.sqrt(self.var)
-        std = np.where(std <= CONSTANT * np.abs(self.mean), np.inf, std)
-        return self.cov / std / std[0]
+        spread = np.sqrt(self.var)
+        spread = np.where(spread <= CONSTANT * np.abs(self.center), np.inf, spread)
+        return self.coscatter / np.maximum(self.count, 1) / spread / spread[0]

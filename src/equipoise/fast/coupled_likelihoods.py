@@ -1,8 +1,9 @@
 """Joint (L2) and marginal (L1) log likelihood of a batch with all gradients, for balances that share outputs.
 
-The twin of the same definitions as `disjoint_likelihoods`, but `S` of each connected block is a small matrix. Eight
-rows are treated at a time; at the end of the batch the last row is repeated to make eight. Matrices of a block are `(K,
-K, 8)` and vectors `(K, 8)`, where K is the size of the largest block. The coefficients are flat arrays, as of
+The twin of the same definitions as `disjoint_likelihoods`, of which it takes what concerns single outputs, but `S` of
+each connected block is a small matrix; what serving all balances in this way would cost is measured there. Eight rows
+are treated at a time; at the end of the batch the last row is repeated to make eight. Matrices of a block are `(K, K,
+8)` and vectors `(K, 8)`, where K is the size of the largest block. The coefficients are flat arrays, as of
 `BalanceOperator.entries`::
 
     rows[row_start[b] : row_start[b + 1]]               balances of block b

@@ -21,21 +21,39 @@ def evaluate_heads(units, bounds, values, slopes):
         slopes: Filled with the derivatives of all heads but the first, shape `(n_heads − 1, n, n_y)`.
     """
     n_heads, n, n_y = values.shape
-    raw, one = np.empty(n * n_y, units.dtype), units.dtype.type(1)
+    memory = np.empty(n * n_y, units.dtype)
     for head in range(n_heads):
-        for i in range(n):
-            for j in range(n_y):
-                raw[i * n_y + j] = units[i, head * n_y + j]
-        value = values[head].reshape(-1)
-        if head == 0:
-            for k in range(raw.size):
-                value[k] = raw[k]
-        else:
-            bound, slope = units.dtype.type(bounds[head - 1]), slopes[head - 1].reshape(-1)
-            for k in range(raw.size):
-                fraction = tanh(raw[k] / bound)
-                positive = exp(fraction * bound)
-                value[k], slope[k] = positive, positive * (one - fraction * fraction)
+        write_head(units, head, bounds, memory, values[head].reshape(-1), slopes[max(head - 1, 0)].reshape(-1))
+
+
+@spliced
+def write_head(units, head, bounds, memory, value, slope):
+    """Write one head of some rows into memory that holds it for these rows only (V3, V4).
+
+    Args:
+        units: The last layer, shape `(n, n_heads · n_y)`.
+        head: Number of the head.
+        bounds: Bounds of the logarithms of all heads but the first.
+        memory: Of as many numbers as `value` or more, overwritten.
+        value: Filled, `(n, n_y)`, flat.
+        slope: Filled with the derivatives of a head that is not the first, `(n, n_y)`, flat; None for none.
+    """
+    n, n_y, one = units.shape[0], value.size // units.shape[0], units.dtype.type(1)
+    raw = memory[: value.size]
+    for i in range(n):
+        for j in range(n_y):
+            raw[i * n_y + j] = units[i, head * n_y + j]
+    if head == 0:
+        for k in range(raw.size):
+            value[k] = raw[k]
+    else:
+        bound = units.dtype.type(bounds[head - 1])
+        for k in range(raw.size):
+            fraction = tanh(raw[k] / bound)
+            positive = exp(fraction * bound)
+            value[k] = positive
+            if slope is not None:
+                slope[k] = positive * (one - fraction * fraction)
 
 
 @compiled
@@ -54,30 +72,3 @@ def pull_heads(grad_values, slopes, grad_units):
         for head in range(1, n_heads):
             for j in range(n_y):
                 grad_units[i, head * n_y + j] = grad_values[head, i, j] * slopes[head - 1, i, j]
-
-
-@spliced
-def write_heads(units, bounds, n_y, draw, start, memory, values):
-    """Write the heads of some rows into the results of one draw of the weights (V3, V4).
-
-    Args:
-        units: The last layer, shape `(rows, n_heads · n_y)` or with more heads, which are left out.
-        bounds: Bounds of the logarithms of all heads but the first.
-        n_y: Number of outputs.
-        draw, start: Index of the draw, and of the first of these rows.
-        memory: Of at least `rows · n_y` numbers, overwritten.
-        values: Filled for this draw and these rows, shape `(n_heads, n_draws, n, n_y)`.
-    """
-    rows = units.shape[0]
-    raw = memory[: rows * n_y]
-    for head in range(values.shape[0]):
-        for i in range(rows):
-            for j in range(n_y):
-                raw[i * n_y + j] = units[i, head * n_y + j]
-        value = values[head, draw, start : start + rows].reshape(-1)
-        for k in range(raw.size):
-            value[k] = raw[k]
-        if head:
-            bound = units.dtype.type(bounds[head - 1])
-            for k in range(raw.size):
-                value[k] = exp(bound * tanh(raw[k] / bound))

@@ -1,9 +1,10 @@
 """Forward and backward passes of a mean-field network, all layers in one compiled call (V2).
 
-The twin of `equipoise.network.BayesianMLP`, which computes the same by torch operators. Arrays are flat. An array over
-units holds one layer after the other, the inputs excluded, each layer `(n, width)` row by row. An array over weights
-holds one layer after the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as everywhere in
-the library. `sizes` are the widths of all layers, inputs first, int64.
+The twin of `equipoise.network.BayesianMLP`, which computes the same by torch operators. One loop, with or without draws
+of the units, serves training, its phase of means, and prediction. Arrays are flat. An array over units holds one layer
+after the other, the inputs excluded, each layer `(n, width)` row by row. An array over weights holds one layer after
+the other, each `(fan_in, fan_out)` row by row and then the bias `(fan_out,)`, as everywhere in the library. `sizes` are
+the widths of all layers, inputs first, int64.
 """
 
 import math
@@ -12,7 +13,7 @@ import numpy as np
 
 from equipoise.fast.compilation import compiled, spliced
 from equipoise.fast.elementary import exp, tanh
-from equipoise.fast.heads import write_heads
+from equipoise.fast.heads import write_head
 from equipoise.fast.matrix_products import add_product, multiply
 
 ACTIVATIONS = {"silu": 0, "tanh": 1, "relu": 2}
@@ -21,117 +22,167 @@ _BLOCK = 32  # rows whose sum is computed in the network's precision, before it 
 
 
 @compiled
-def forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes, ratios):
-    """Compute the units of all layers for one draw of the weights per row, by local reparameterisation (V2).
+def forward(sizes, activation, loc, x, units, slopes, draws):
+    """Compute the units of all layers, at the weights `loc` or for one draw of the weights per row.
 
-    The twin of `equipoise.network.BayesianMLP.forward`.
+    The twin of `equipoise.network.BayesianMLP.at_vector`; with `draws`, of `BayesianMLP.forward`, which draws units by
+    local reparameterisation (V2).
 
     Args:
         sizes: Widths of the layers, inputs first.
         activation: A value of `ACTIVATIONS`.
-        loc, log_std: Means and log standard deviations of the posterior, over weights.
+        loc: Weights, the means of the posterior where there are draws.
         x: Inputs, `(n, n_x)`, flat.
-        noise: Standard normal numbers, over units, in any precision.
-        var: Filled with the variances of the posterior, over weights.
-        units, squares: Filled with the units after their activation, and with their squares, over units.
+        units: Filled with the units after their activation, over units.
         slopes: Filled with the derivatives of the activations, over units but for the last layer.
-        ratios: Filled with `noise / std`, over units.
+        draws: None, or a tuple of: log standard deviations of the posterior, over weights; standard normal numbers,
+            over units, in any precision; an array over weights, filled with the variances of the posterior; and two
+            arrays over units, filled with the squares of the units, and with `noise / std`.
     """
-    tiny = np.finfo(loc.dtype).tiny
-    for i in range(loc.size):
-        value = exp(log_std[i] + log_std[i])
-        var[i] = tiny if value < tiny else value
     n = units.size // sizes[1:].sum()
-    h, square, weight, start = x, x * x, 0, 0
+    h, square, weight, start = x, x, 0, 0
+    if draws is not None:
+        log_std, _, var, _, _ = draws
+        _fill_variances(log_std, var)
+        square = x * x
     for layer in range(sizes.size - 1):
         fan_in, width = sizes[layer], sizes[layer + 1]
-        bias, span = weight + fan_in * width, slice(start, start + n * width)
-        a, a_var = units[span], squares[span]
-        multiply(a, h, False, loc[weight:bias], n, fan_in, width)
-        multiply(a_var, square, False, var[weight:bias], n, fan_in, width)
-        _draw_units(a, a_var, loc[bias : bias + width], var[bias : bias + width], noise[span], ratios[span])
+        end, span = weight + (fan_in + 1) * width, slice(start, start + n * width)
+        a = units[span]
+        _affine(a, h, loc[weight:end], n, fan_in)
+        if draws is not None:
+            _, noise, var, squares, ratios = draws
+            _affine(squares[span], square, var[weight:end], n, fan_in)
+            _draw_units(a, squares[span], noise[span], ratios[span])
         if layer < sizes.size - 2:
             _activate(activation, a, slopes[span])
-            for i in range(a.size):
-                a_var[i] = a[i] * a[i]
-        h, square, weight, start = a, a_var, bias + width, start + n * width
+            if draws is not None:
+                square = draws[3][span]
+                for i in range(a.size):
+                    square[i] = a[i] * a[i]
+        h, weight, start = a, end, start + n * width
 
 
 @spliced
-def _draw_units(a, var, bias, bias_var, noise, ratios):
-    """Draw the pre-activations of a layer, `h M + m + √(h² V + u) ξ` (V2).
+def _fill_variances(log_std, var):
+    """Fill `var` with the variances of the posterior, kept above 0, from its log standard deviations."""
+    tiny = np.finfo(var.dtype).tiny
+    for i in range(var.size):
+        value = exp(log_std[i] + log_std[i])
+        var[i] = tiny if value < tiny else value
+
+
+@spliced
+def _affine(a, h, weights, n, fan_in):
+    """Compute `h W + b` of the weights and biases of one layer.
 
     Args:
-        a: `h M`, replaced by the draws, flat.
-        var: `h² V`, flat.
-        bias, bias_var: `m` and `u`, shape `(width,)`.
-        noise: `ξ`, flat.
-        ratios: Filled with `ξ / √(h² V + u)`, flat.
+        a: Filled, `(n, width)`, flat.
+        h: `(n, fan_in)`, flat.
+        weights: `W`, row by row, and `b`.
+        n, fan_in: Numbers of rows and of inputs of the layer.
     """
-    width = bias.size
-    a, var = a.reshape(-1, width), var.reshape(-1, width)
-    noise, ratios = noise.reshape(-1, width), ratios.reshape(-1, width)
-    for i in range(a.shape[0]):
+    width = weights.size // (fan_in + 1)
+    W, bias = weights[: fan_in * width], weights[fan_in * width :]
+    rows = a.reshape(n, width)
+    for i in range(n):
         for j in range(width):
-            std, xi = math.sqrt(var[i, j] + bias_var[j]), a.dtype.type(noise[i, j])
-            a[i, j] = (a[i, j] + bias[j]) + std * xi
-            ratios[i, j] = xi / std
+            rows[i, j] = bias[j]
+    add_product(a, h, False, W, n, fan_in, width)
+
+
+@spliced
+def _draw_units(a, var, noise, ratios):
+    """Draw the pre-activations of a layer, `a + √var ξ` (V2).
+
+    Args:
+        a: Their means, `h M + m`, replaced by the draws, flat, as all arrays.
+        var: Their variances, `h² V + u`.
+        noise: `ξ`.
+        ratios: Filled with `ξ / √var`.
+    """
+    for i in range(a.size):
+        std, xi = math.sqrt(var[i]), a.dtype.type(noise[i])
+        a[i] += std * xi
+        ratios[i] = xi / std
 
 
 @spliced
 def _activate(activation, units, slopes):
-    """Replace pre-activations by activated units, and fill `slopes`, unless None, with the derivatives, all flat."""
+    """Replace pre-activations by activated units, and fill `slopes` with the derivatives, all flat."""
     one, zero = units.dtype.type(1), units.dtype.type(0)
     if activation == 0:
         for i in range(units.size):
             share = one / (one + exp(-units[i]))
             h = units[i] * share
             units[i] = h
-            if slopes is not None:
-                slopes[i] = share + h * (one - share)
+            slopes[i] = share + h * (one - share)
     elif activation == 1:
         for i in range(units.size):
             h = tanh(units[i])
             units[i] = h
-            if slopes is not None:
-                slopes[i] = one - h * h
+            slopes[i] = one - h * h
     else:
         for i in range(units.size):
             h = zero if units[i] <= zero else units[i]
             units[i] = h
-            if slopes is not None:
-                slopes[i] = one if h > zero else zero
+            slopes[i] = one if h > zero else zero
 
 
 @compiled
-def backward(sizes, loc, var, x, units, squares, slopes, ratios, grad, grad_loc, grad_log_std):
-    """Compute the gradients with respect to `loc` and `log_std` from the gradient with respect to the last layer.
+def backward(sizes, loc, x, units, slopes, grad, grad_loc, draws):
+    """Compute the gradients with respect to the weights from the gradient with respect to the last layer.
 
     Args:
         sizes, loc, x: As in `forward`.
-        var, units, squares, slopes, ratios: As filled by `forward`.
+        units, slopes: As filled by `forward`.
         grad: Gradient with respect to the units of the last layer, `(n, n_out)`, flat.
-        grad_loc, grad_log_std: Filled, over weights.
+        grad_loc: Filled, over weights.
+        draws: None, or a tuple of: variances of the posterior; squares and ratios as filled by `forward`; and an array
+            over weights that is filled with the gradient with respect to `log_std`.
     """
-    n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
-    grad_square = grad * ratios[end - grad.size :]  # twice the gradient with respect to the variance, in all layers
+    n, end, weight, grad_square = units.size // sizes[1:].sum(), units.size, loc.size, grad
+    if draws is not None:
+        grad_square = grad * draws[2][end - grad.size :]  # twice the gradient with respect to variances
     for layer in range(sizes.size - 2, -1, -1):
         fan_in, width = sizes[layer], sizes[layer + 1]
-        bias, first = weight - width, weight - width - fan_in * width
+        first = weight - (fan_in + 1) * width
         end -= n * width
         below = end - n * fan_in
-        h, square = (units[below:end], squares[below:end]) if layer else (x, x * x)
-        multiply(grad_loc[first:bias], h, True, grad, fan_in, n, width)
-        multiply(grad_log_std[first:bias], square, True, grad_square, fan_in, n, width)
-        _sum_rows(grad, grad_loc[bias:weight])
-        _sum_rows(grad_square, grad_log_std[bias:weight])
+        h = units[below:end] if layer else x
+        _pull_affine(grad, h, grad_loc[first:weight], n, fan_in)
+        if draws is not None:
+            _, squares, _, grad_log_std = draws
+            _pull_affine(grad_square, squares[below:end] if layer else x * x, grad_log_std[first:weight], n, fan_in)
         if layer:
-            grad = _multiply_transposed(grad, loc[first:bias], fan_in, n)
-            grad_square = _multiply_transposed(grad_square, var[first:bias], fan_in, n)
-            _pull_activation(grad, grad_square, h, slopes[below:end], ratios[below:end])
+            grad = _multiply_transposed(grad, loc[first : weight - width], fan_in, n)
+            if draws is None:
+                for i in range(grad.size):
+                    grad[i] *= slopes[below + i]
+            else:
+                var, _, ratios, _ = draws
+                grad_square = _multiply_transposed(grad_square, var[first : weight - width], fan_in, n)
+                _pull_activation(grad, grad_square, h, slopes[below:end], ratios[below:end])
         weight = first
-    for i in range(loc.size):
-        grad_log_std[i] *= var[i]
+    if draws is not None:
+        var, _, _, grad_log_std = draws
+        for i in range(loc.size):
+            grad_log_std[i] *= var[i]
+
+
+@spliced
+def _pull_affine(grad, h, grad_weights, n, fan_in):
+    """Compute the gradient with respect to the weights and biases of one layer from that of `_affine`'s result.
+
+    Args:
+        grad: Gradient with respect to `h W + b`, `(n, width)`, flat.
+        h: As in `_affine`.
+        grad_weights: Filled, `W` and then `b`.
+        n, fan_in: As in `_affine`.
+    """
+    width = grad_weights.size // (fan_in + 1)
+    multiply(grad_weights[: fan_in * width], h, True, grad, fan_in, n, width)
+    _sum_rows(grad, grad_weights[fan_in * width :])
 
 
 @spliced
@@ -172,68 +223,6 @@ def _sum_rows(values, out):
 
 
 @compiled
-def forward_means(sizes, activation, loc, x, units, slopes):
-    """Compute the units of all layers at the means of all weights.
-
-    The twin of `equipoise.network.BayesianMLP.at_means`.
-
-    Args:
-        sizes: Widths of the layers, inputs first.
-        activation: A value of `ACTIVATIONS`.
-        loc: Means of the posterior, over weights.
-        x: Inputs, `(n, n_x)`, flat.
-        units: Filled with the units after their activation, over units.
-        slopes: Filled with the derivatives of the activations, over units but for the last layer.
-    """
-    n = units.size // sizes[1:].sum()
-    h, weight, start = x, 0, 0
-    for layer in range(sizes.size - 1):
-        fan_in, width = sizes[layer], sizes[layer + 1]
-        bias, span = weight + fan_in * width, slice(start, start + n * width)
-        a = units[span]
-        _fill_rows(a, loc[bias : bias + width])
-        add_product(a, h, False, loc[weight:bias], n, fan_in, width)
-        if layer < sizes.size - 2:
-            _activate(activation, a, slopes[span])
-        h, weight, start = a, bias + width, start + n * width
-
-
-@spliced
-def _fill_rows(a, bias):
-    """Fill every row of `a`, `(n, width)`, flat, with `bias`, shape `(width,)`."""
-    a = a.reshape(-1, bias.size)
-    for i in range(a.shape[0]):
-        for j in range(bias.size):
-            a[i, j] = bias[j]
-
-
-@compiled
-def backward_means(sizes, loc, x, units, slopes, grad, grad_loc):
-    """Compute the gradient with respect to `loc` from the gradient with respect to the last layer of `forward_means`.
-
-    Args:
-        sizes, loc, x: As in `forward_means`.
-        units, slopes: As filled by `forward_means`.
-        grad: Gradient with respect to the units of the last layer, `(n, n_out)`, flat.
-        grad_loc: Filled, over weights.
-    """
-    n, end, weight = units.size // sizes[1:].sum(), units.size, loc.size
-    for layer in range(sizes.size - 2, -1, -1):
-        fan_in, width = sizes[layer], sizes[layer + 1]
-        bias, first = weight - width, weight - width - fan_in * width
-        end -= n * width
-        below = end - n * fan_in
-        h = units[below:end] if layer else x
-        multiply(grad_loc[first:bias], h, True, grad, fan_in, n, width)
-        _sum_rows(grad, grad_loc[bias:weight])
-        if layer:
-            grad = _multiply_transposed(grad, loc[first:bias], fan_in, n)
-            for i in range(grad.size):
-                grad[i] *= slopes[below + i]
-        weight = first
-
-
-@compiled
 def evaluate(sizes, activation, bounds, weights, first, last, x, values):
     """Compute the heads of the network for all rows and some of the given weight draws.
 
@@ -247,21 +236,17 @@ def evaluate(sizes, activation, bounds, weights, first, last, x, values):
         x: Inputs, shape `(n, n_x)`.
         values: Filled for these draws with the first heads of the last layer, shape `(n_heads, n_draws, n, n_y)`.
     """
-    n, n_y = x.shape[0], values.shape[3]
-    memory = np.empty((3, _TILE * sizes.max()), x.dtype)
+    n, n_units = x.shape[0], sizes[1:].sum()
+    memory = np.empty((3, _TILE * n_units), x.dtype)
     for draw in range(first, last):
         for start in range(0, n, _TILE):
             rows = min(_TILE, n - start)
-            h, weight = x[start : start + rows].reshape(-1), 0
-            for layer in range(sizes.size - 1):
-                fan_in, width = sizes[layer], sizes[layer + 1]
-                bias, a = weight + fan_in * width, memory[layer % 2, : rows * width]
-                _fill_rows(a, weights[draw, bias : bias + width])
-                add_product(a, h, False, weights[draw, weight:bias], rows, fan_in, width)
-                if layer < sizes.size - 2:
-                    _activate(activation, a, None)
-                h, weight = a, bias + width
-            write_heads(h.reshape(rows, -1), bounds, n_y, draw, start, memory[2], values)
+            units, slopes = memory[0, : rows * n_units], memory[1, : rows * n_units]
+            forward(sizes, activation, weights[draw], x[start : start + rows].reshape(-1), units, slopes, None)
+            last_layer = units[units.size - rows * sizes[-1] :].reshape(rows, -1)
+            for head in range(values.shape[0]):
+                value = values[head, draw, start : start + rows].reshape(-1)
+                write_head(last_layer, head, bounds, memory[2], value, None)
 
 
 @compiled

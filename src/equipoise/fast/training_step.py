@@ -45,7 +45,7 @@ def negative_elbo(
     fill_noise(keys[0], batch, n, sizes[1:], noise)
     var, units, squares = np.empty_like(loc), np.empty(noise.size, loc.dtype), np.empty(noise.size, loc.dtype)
     slopes, ratios = np.empty_like(units), np.empty_like(units)
-    layers.forward(sizes, activation, loc, log_std, x, noise, var, units, squares, slopes, ratios)
+    layers.forward(sizes, activation, loc, x, units, slopes, (log_std, noise, var, squares, ratios))
     heads = np.empty((sizes[-1] // n_y, n, n_y))
     head_slopes = np.empty_like(heads[1:])
     evaluate_heads(units[units.size - n * sizes[-1] :].reshape(n, sizes[-1]), bounds, heads, head_slopes)
@@ -65,7 +65,7 @@ def negative_elbo(
     grad_units = np.empty(n * sizes[-1], loc.dtype)
     pull_heads(grad_heads, head_slopes, grad_units.reshape(n, sizes[-1]))
     grad_loc, grad_log_std = grad_network
-    layers.backward(sizes, loc, var, x, units, squares, slopes, ratios, grad_units, grad_loc, grad_log_std)
+    layers.backward(sizes, loc, x, units, slopes, grad_units, grad_loc, (var, squares, ratios, grad_log_std))
     layers.add_divergence(grad_loc, grad_log_std, loc, log_std, weights[0], precision)
     return nll, largest
 

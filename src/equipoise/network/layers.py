@@ -119,10 +119,10 @@ class CompiledDraws(torch.autograd.Function):
 
         widths, means, inputs, xi = np.array(sizes), loc.detach().numpy(), _flat(x), noise.numpy()
         var, (units, squares, slopes, ratios) = np.empty_like(means), (np.empty_like(xi) for _ in range(4))
-        kind, log_stds = loops.ACTIVATIONS[activation], log_std.detach().numpy()
-        loops.forward(widths, kind, means, log_stds, inputs, xi, var, units, squares, slopes, ratios)
+        draws = log_std.detach().numpy(), xi, var, squares, ratios
+        loops.forward(widths, loops.ACTIVATIONS[activation], means, inputs, units, slopes, draws)
         ctx.save_for_backward(loc)
-        ctx.saved = widths, var, inputs, units, squares, slopes, ratios
+        ctx.saved = widths, inputs, units, slopes, (var, squares, ratios)
         return _last_layer(units, len(x), sizes[-1])
 
     @staticmethod
@@ -136,9 +136,10 @@ class CompiledDraws(torch.autograd.Function):
         """
         from equipoise.fast import layers as loops
 
-        (loc,), (widths, *saved) = ctx.saved_tensors, ctx.saved
+        (loc,), (widths, inputs, units, slopes, draws) = ctx.saved_tensors, ctx.saved
         gradients = torch.empty_like(loc), torch.empty_like(loc)
-        loops.backward(widths, loc.detach().numpy(), *saved, _flat(grad), *(each.numpy() for each in gradients))
+        of_loc, of_log_std = (each.numpy() for each in gradients)
+        loops.backward(widths, loc.detach().numpy(), inputs, units, slopes, _flat(grad), of_loc, (*draws, of_log_std))
         return *gradients, None, None, None, None
 
 
@@ -155,7 +156,7 @@ class CompiledMeans(torch.autograd.Function):
         widths, inputs = np.array(sizes), _flat(x)
         units = np.empty(len(x) * sum(sizes[1:]), inputs.dtype)
         slopes = np.empty_like(units)
-        loops.forward_means(widths, loops.ACTIVATIONS[activation], loc.detach().numpy(), inputs, units, slopes)
+        loops.forward(widths, loops.ACTIVATIONS[activation], loc.detach().numpy(), inputs, units, slopes, None)
         ctx.save_for_backward(loc)
         ctx.saved = widths, inputs, units, slopes
         return _last_layer(units, len(x), sizes[-1])
@@ -173,7 +174,7 @@ class CompiledMeans(torch.autograd.Function):
 
         (loc,), (widths, *saved) = ctx.saved_tensors, ctx.saved
         gradient = torch.empty_like(loc)
-        loops.backward_means(widths, loc.detach().numpy(), *saved, _flat(grad), gradient.numpy())
+        loops.backward(widths, loc.detach().numpy(), *saved, _flat(grad), gradient.numpy(), None)
         return gradient, None, None, None
 
 

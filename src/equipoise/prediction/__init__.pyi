@@ -7,7 +7,6 @@ from .running_moments import (
     MixtureMoments as MixtureMoments,
     RunningMean as RunningMean,
     RunningWeights as RunningWeights,
-    mixture_moments as mixture_moments,
     weighted_mean as weighted_mean,
 )
 from .sampling import selected_draws as selected_draws

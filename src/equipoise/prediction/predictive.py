@@ -6,12 +6,13 @@ Everything is computed for one chunk of rows and one block of draws at a time: m
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from equipoise.balances import Equality
 from equipoise.data import frames, parse_sensor_std
@@ -19,10 +20,10 @@ from equipoise.errors import InputError
 from equipoise.gaussian import DiagonalGaussian
 from equipoise.network import DRAW_BLOCK
 from equipoise.prediction import sampling
-from equipoise.prediction.components import log_mean_density
+from equipoise.prediction.components import Components, log_mean_density
 from equipoise.prediction.density_units import log_density_units
 from equipoise.prediction.ledger import Ledger, LedgerAccumulator
-from equipoise.prediction.mixture import Mixture
+from equipoise.prediction.mixture import Mixture, Places
 from equipoise.prediction.per_draw_moments import MOMENT_PAIRS, moment_fields_of
 from equipoise.prediction.quantile import mixture_quantile
 from equipoise.prediction.running_moments import MixtureMoments, MomentTable, RunningMoments
@@ -229,19 +230,30 @@ class Predictive(Mixture):
             Draws in the user's units, shape `(n, rows, n_y)`.
         """
         joint = self._is_joint if joint is None else joint
+
+        @lru_cache(maxsize=1)  # of the parts of one block
+        def row_noise(block: int, first: int, last: int, width: int) -> Tensor:
+            return sampling.row_noise(self.seed, block, slice(self.first_row + first, self.first_row + last), width)
+
+        def values(part: Components, places: Places, block: int) -> Tensor:
+            noise = row_noise(block, part.rows.start, part.rows.stop, sampling.noise_width(part.gaussian))[places]
+            return sampling.sample(part.gaussian, part.sensor_var, noise.to(self.device), joint, self.model.likelihood)
+
+        return self._values_of_draws(n, values)
+
+    def _values_of_draws(self, n: int, values: Callable[[Components, Places, int], Tensor]) -> Array:
+        """Compute outputs of draws of components, which all count the same, in the user's units `(n, rows, n_y)`.
+
+        Args:
+            n: Number of draws.
+            values: Function of components, their places among the draws of a block, and the number of the block.
+        """
         result = torch.empty(n, len(self.X), len(self.outputs), dtype=torch.float64)
         for rows in self.chunks():
-            positions = slice(self.first_row + rows.start, self.first_row + rows.stop)
             for draws in _draw_blocks(n):
-                here, noise = result[draws.start : draws.stop, rows], None
+                here = result[draws.start : draws.stop, rows]
                 for places, part in self.equal_draws(rows, draws):
-                    if noise is None:
-                        width = sampling.noise_width(part.gaussian)
-                        noise = sampling.row_noise(self.seed, draws.start // DRAW_BLOCK, positions, width)
-                    y = sampling.sample(
-                        part.gaussian, part.sensor_var, noise[places].to(self.device), joint, self.model.likelihood
-                    )
-                    here[places] = y.cpu().double()
+                    here[places] = values(part, places, draws.start // DRAW_BLOCK).cpu().double()
         return self.standardizer.outputs_to_user(result.numpy())
 
     def covariance(self, joint: bool | None = None) -> Array:
@@ -258,7 +270,7 @@ class Predictive(Mixture):
             total = MixtureMoments(dense=True)
             for part in self.components(rows):
                 gaussian = part.gaussian if joint else DiagonalGaussian(part.gaussian.mean, part.gaussian.var)
-                total.add(part.log_weights, gaussian, part.sensor_var)
+                total.add(part.log_weight, gaussian, part.sensor_var)
             result[rows] = total.second.cpu().numpy()  # P2
         return result * np.outer(self.standardizer.y_std, self.standardizer.y_std)
 
@@ -302,15 +314,8 @@ class Predictive(Mixture):
         """
         n = self.n_draws if n is None else n
         constraint = self.constraint if constraint is None else constraint
-        result = np.empty((n, len(self.X), constraint.n_balances))
-        for rows in self.chunks():
-            for draws in _draw_blocks(n):
-                means = torch.empty(len(draws), rows.stop - rows.start, len(self.outputs), dtype=torch.float64)
-                for places, part in self.equal_draws(rows, draws):
-                    means[places] = part.gaussian.mean.cpu().double()
-                y = self.standardizer.outputs_to_user(means.numpy())
-                result[draws.start : draws.stop, rows] = constraint.residual(self.X[rows], y)
-        return result
+        means = self._values_of_draws(n, lambda part, *_: part.gaussian.mean)
+        return constraint.residual(self.X, means)
 
     def residual_of_samples(self, n: int, joint: bool | None = None, constraint: Equality | None = None) -> Array:
         """Compute the balances' residuals `A x + B y − b` of draws of the outputs themselves (Z1).

@@ -1,5 +1,6 @@
 """Means, variances and covariances over draws that come in blocks, with equal weights or with weights of their own."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -42,7 +43,7 @@ class RunningMoments:
         self._weights = RunningWeights()
         self._paired = {name for pair in pairs for name in pair}
         self._reference: dict[str, Tensor] = {}
-        self._average: dict[str | tuple[str, str], Tensor] = {}
+        self._average: defaultdict[str | tuple[str, str], RunningMean] = defaultdict(RunningMean)
 
     def add(self, fields: Fields, log_weight: Float[Tensor, "n_draws n"] | None = None) -> None:
         """Add a block of draws.
@@ -60,12 +61,12 @@ class RunningMoments:
         averages = {name: weighted_mean(d.get(name, values), weight) for name, values in fields.items()}
         averages |= {(a, b): weighted_mean(d[a] * d[b], weight) for a, b in self._pairs}
         for key, value in averages.items():
-            old = self._average.get(key)
-            self._average[key] = value if old is None else torch.lerp(old, value, _aligned(share, value))
+            self._average[key].add(value, share)
 
     def mean(self, name: str) -> Float[Tensor, "..."]:
         """Return the mean of a field over all draws."""
-        return self._average[name] + self._reference[name] if name in self._reference else self._average[name]
+        average = self._average[name].value
+        return average + self._reference[name] if name in self._reference else average
 
     def cov(self, a: str, b: str) -> Float[Tensor, "..."]:
         """Return the covariance of a pair of fields over all draws.
@@ -73,7 +74,7 @@ class RunningMoments:
         Args:
             a, b: Names of the fields; they must be one of the pairs.
         """
-        return self._average[a, b] - self._average[a] * self._average[b]
+        return self._average[a, b].value - self._average[a].value * self._average[b].value
 
 
 class RunningWeights:
@@ -136,42 +137,20 @@ def weighted_mean(
     return values.mean(0) if weight is None else torch.einsum("dn,dn...->n...", weight, values)
 
 
-def mixture_moments(
-    mean: Float[Tensor, "n_draws n n_y"],
-    var: Float[Tensor, "n_draws n n_y"],
-    log_weight: Float[Tensor, "n_draws _"] | None = None,
-) -> tuple[Float[Tensor, "n n_y"], Float[Tensor, "n n_y"]]:
-    """Compute mean and variance of a mixture whose components are all at hand (P2).
-
-    Args:
-        mean, var: Moments of the components.
-        log_weight: Log weights of the components, for each row or for all of them, shape `(n_draws, 1)`; equal
-            weights by default.
-    Returns:
-        Mean and variance, `(n, n_y)` each.
-    """
-    weight = 1.0 / len(mean) if log_weight is None else torch.softmax(log_weight, 0).unsqueeze(-1)
-    centre = (weight * mean).sum(0)
-    return centre, (weight * (var + (mean - centre).square())).sum(0)  # P2
-
-
 class RunningMean:
     """A weighted mean over draws that arrive in blocks, each block already averaged within itself."""
 
     def __init__(self):
         self._value: Tensor | None = None
 
-    def add(self, block: Float[Tensor, "n ..."], share: Float[Tensor, " n"] | float) -> Float[Tensor, "n ..."]:
+    def add(self, block: Float[Tensor, "..."], share: Float[Tensor, " n"] | float) -> None:
         """Add the mean of a block with its share in the total weight so far.
 
         Args:
-            block: The mean, rows on axis 0.
+            block: The mean, rows on axis 0 if each has a share of its own.
             share: The share of the block.
-        Returns: The difference between the block and the mean of all earlier blocks.
         """
-        difference = torch.zeros_like(block) if self._value is None else block - self._value
-        self._value = block if self._value is None else self._value + _aligned(share, block) * difference
-        return difference
+        self._value = block if self._value is None else torch.lerp(self._value, block, _aligned(share, block))
 
     def value_or(self, default: Tensor) -> Tensor:
         """Return the mean of all blocks so far, or `default` if there are none."""
@@ -203,19 +182,22 @@ class MixtureMoments:
         self._mean, self._second = RunningMean(), RunningMean()
 
     def add(
-        self, log_weight: Float[Tensor, "n_draws n"], gaussian: Gaussian, sensor_var: Tensor | float = 0.0
+        self, log_weight: Float[Tensor, "n_draws _"] | None, gaussian: Gaussian, sensor_var: Tensor | float = 0.0
     ) -> Float[Tensor, " n"]:
         """Add a block of draws with their log weights, and return its share in the total weight so far.
 
         Args:
-            log_weight: Log weights of the draws.
+            log_weight: Log weights of the draws, for each row or for all of them, shape `(n_draws, 1)`; None for equal
+                weights.
             gaussian: Their Gaussians.
             sensor_var: Sensor variances that are added for measured values, broadcast against them.
         """
-        weight, share = self.weights.add(log_weight)
+        zeros = gaussian.mean.new_zeros(gaussian.mean.shape[:-1])
+        weight, share = self.weights.add(zeros if log_weight is None else zeros + log_weight)
         mean = (weight.unsqueeze(-1) * gaussian.mean).sum(0)
         second = self._within(gaussian, weight, mean, sensor_var)
-        difference = self._outer(self._mean.add(mean, share))
+        difference = self._outer(mean - self._mean.value_or(mean))
+        self._mean.add(mean, share)
         between = (1.0 - _aligned(share, difference)) * difference
         self._second.add(second + between, share)  # adds share · (1 − share) · difference²
         return share
@@ -235,7 +217,7 @@ def _variance_within(
     gaussian: Gaussian, weight: Tensor, mean: Tensor, sensor_var: Tensor | float = 0.0
 ) -> Float[Tensor, "n n_y"]:
     """Return the variance of a weighted block of draws about its mean."""
-    return (weight.unsqueeze(-1) * (gaussian.var + sensor_var + (gaussian.mean - mean).square())).sum(0)
+    return weighted_mean(gaussian.var + sensor_var + (gaussian.mean - mean).square(), weight)
 
 
 def _covariance_within(

@@ -49,18 +49,18 @@ def _beside(constraint: Equality, k: int, X: Table, Y: Table) -> Iterator[Array]
 
 
 def _residual(comoments: Comoments, columns: tuple[str, ...], rounding: float) -> Residual:
-    n = comoments.count
+    n = int(comoments.count[0])
     if n < 3:
         return Residual(math.nan, math.nan, math.nan, n, rounding=rounding)
-    mean, spread = float(comoments.mean[0]), math.sqrt(comoments.var[0])
-    std = spread * math.sqrt(n / (n - 1))
+    mean, std, error = (float(each[0]) for each in (comoments.mean, comoments.std, comoments.standard_error))
     if not columns or std <= rounding:
-        return Residual(mean, std / math.sqrt(n), std, n, rounding=rounding)
+        return Residual(mean, error, std, n, rounding=rounding)
     correlation = comoments.correlation[1:]
     worst = int(np.abs(correlation).argmax())
     r = float(np.clip(correlation[worst], -1 + 1e-12, 1 - 1e-12))
     z_value = r * math.sqrt((n - 2) / (1 - r * r))
-    return Residual(mean, std / math.sqrt(n), std, n, columns[worst], r * spread, z_value, rounding, len(columns))
+    slope = r * math.sqrt(comoments.var[0])
+    return Residual(mean, error, std, n, columns[worst], slope, z_value, rounding, len(columns))
 
 
 @torch.no_grad()

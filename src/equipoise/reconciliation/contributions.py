@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.gaussian import Gaussian
-from equipoise.prediction import RunningMean, RunningWeights
+from equipoise.prediction import RunningMean, RunningWeights, weighted_mean
 from equipoise.reconciliation.assimilation import Assimilated
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def mixture_contributions(
         weight, share = weights.add(block.updated_log_weight)
         earlier, earlier_share = earlier_weights.add(block.log_weight)
         mean = block.before.prior.mean
-        network.add((earlier.unsqueeze(-1) * mean).sum(0), earlier_share)
-        weighted.add((weight.unsqueeze(-1) * mean).sum(0), share)
+        network.add(weighted_mean(mean, earlier), earlier_share)
+        weighted.add(weighted_mean(mean, weight), share)
         K = block.after.gain_rows()
         innovation = (weight.unsqueeze(-1) * block.before.innovation).unsqueeze(-1)
         balances.add((K * innovation).sum(0), share)  # R14

@@ -15,60 +15,10 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-from equipoise.data import merging_step
+from equipoise.data import ColumnMoments
 from equipoise.reconciliation.gross_error_results import GrossErrorTest
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnMoments:
-    """Count, mean and sum of squared deviations of the columns of a table; those of two pieces can be added.
-
-    Means of pieces are joined, not sums, so that deviations of values far from zero keep their digits.
-
-    Args:
-        count: Number of values of each column, shape `(n,)`.
-        center: Their means, 0 without any.
-        scatter: Sums of their squared deviations.
-    Example:
-        >>> both = ColumnMoments.of(np.array([[1.0], [2.0]])) + ColumnMoments.of(np.array([[6.0], [np.nan]]))
-        >>> both.mean, both.std
-        (array([3.]), array([2.64575131]))
-    """
-
-    count: Int[np.ndarray, " n"]
-    center: Float[np.ndarray, " n"]
-    scatter: Float[np.ndarray, " n"]
-
-    @classmethod
-    def of(cls, values: Float[np.ndarray, "rows n"]) -> "ColumnMoments":
-        """Compute the moments of the columns of a table, ignoring NaN."""
-        known = ~np.isnan(values)
-        count = known.sum(axis=0)
-        center = np.where(known, values, 0.0).sum(axis=0) / np.maximum(count, 1)
-        deviations = np.where(known, values - center, 0.0)
-        return cls(count, center, np.square(deviations).sum(axis=0))
-
-    def __add__(self, other: "ColumnMoments") -> "ColumnMoments":
-        count, share, difference = merging_step(self.count, self.center, other.count, other.center)
-        scatter = self.scatter + other.scatter + np.square(difference) * share * self.count
-        return ColumnMoments(count, self.center + difference * share, scatter)
-
-    @property
-    def mean(self) -> Array:
-        """Mean of each column; NaN without values."""
-        return np.where(self.count > 0, self.center, np.nan)
-
-    @property
-    def std(self) -> Array:
-        """Standard deviation of the values of each column; NaN for fewer than two."""
-        return np.where(self.count > 1, np.sqrt(self.scatter / np.maximum(self.count - 1, 1)), np.nan)
-
-    @property
-    def standard_error(self) -> Array:
-        """Standard error of the mean of independent values; NaN for fewer than two."""
-        return self.std / np.sqrt(np.maximum(self.count, 1))
 
 
 WIDTH, BINS = 0.1, 80  # of the histogram of selection limits of |z|, from 0 on; the last bin is open

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from equipoise.reconciliation.error_sizes import Additive, ColumnMoments, SuspectErrors
+from equipoise.data import ColumnMoments
+from equipoise.reconciliation.error_sizes import Additive, SuspectErrors
 from equipoise.reconciliation.gross_error_results import (
     EQUAL_WITHIN,
     ROWS_AT_ONCE,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from equipoise.data import AnyRows, Array, Moments, Rows, mean_sensor_var
+from equipoise.data import AnyRows, Array, ColumnMoments, Rows, mean_sensor_var
 from equipoise.gaussian import ConditioningLayer
 from equipoise.network import ConstrainedBNN
 
@@ -101,7 +101,7 @@ def balance_var(layer: ConditioningLayer, rows: AnyRows) -> Float[Tensor, " m"]:
         layer: The balances.
         rows: Measured rows.
     """
-    moments = Moments.over(_residuals(layer, part) for part in rows.pieces())
+    moments = ColumnMoments.over(_residuals(layer, part) for part in rows.pieces())
     return torch.as_tensor(np.where(moments.count > 0, moments.var, np.nan)).to(layer.row_scale)
 
 
