@@ -150,7 +150,9 @@ def implementation_named(part: str, name: str, implementations: Sequence[type], 
             return implementation
     others = ", ".join(f"{other.__name__} is named {getattr(other, 'name', None)!r}" for other in candidates)
     rule = f"The model's {part} must be known, but got {name!r}"
-    advice = "Pass its class: load(path, implementations=[...])"
+    advice = (
+        "Pass its class: load(path, implementations=[...]); to a command, by EQUIPOISE_IMPLEMENTATIONS=module:Class"
+    )
     raise ArtifactError(f"{rule}. {advice}; {others}." if others else f"{rule}. {advice}.")
 
 

@@ -10,7 +10,7 @@ from handmade_findings import BALANCES, OUTPUTS, SHORT, balanced, on_one_worker,
 from sklearn.metrics import r2_score
 
 import equipoise as eq
-from equipoise.app.report import findings, model_findings
+from equipoise.app.report import findings, model_findings, render, report
 from equipoise.app.report.model_findings import thinned_rows
 from equipoise.training.loop import History
 
@@ -176,6 +176,15 @@ def test_another_model_must_predict_the_same_outputs():
         ValueError, match=r"same outputs, 'a \[kg/s\]', .* in this order, but got 'a \[kg/s\]'\. Fit it"
     ):
         findings(balanced(), X, Y, baseline=other)
+
+
+def test_a_model_that_predicts_without_its_balances_is_reported_as_one_without():
+    X, Y = table()
+    model = eq.MethodRegressor(BALANCES, imposition="penalty", penalties=(1.0,), **SHORT).fit(X, Y)
+    f = findings(model, X, Y)
+    assert (f.residuals, f.tolerances, f.balances) == ((), (), ())
+    np.testing.assert_allclose(f.true_var, f.before_var)  # nothing is conditioned
+    assert "How far each balance" not in render(report(f, title="penalised"))
 
 
 def test_findings_cannot_be_changed():

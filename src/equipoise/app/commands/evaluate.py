@@ -30,10 +30,10 @@ def run(
 
     Rows that the model was trained on flatter it.
     """
-    from equipoise.loading import load
+    from equipoise.app.commands.open_model import open_model
 
     check_device(device)
-    loaded = load(model, device)
+    loaded = open_model(model, device)
     rows = read_model_rows(loaded, data, skip_incomplete)
     with locate_range_errors(data, rows.positions):
         scores = output_scores(loaded, rows.X, rows.Y)

@@ -21,11 +21,11 @@ def run(
     torch.export.load(FILE).module()(x) gives both. x holds inputs, then known columns, in their own units and in the
     model's order, one row each, as float64.
     """
+    from equipoise.app.commands.open_model import open_model
     from equipoise.artifact import model_file as artifact
     from equipoise.export import export
-    from equipoise.loading import load
 
     target = output or model.with_suffix(".pt2")
     check_output(target, model)
-    export(load(model), target, draws)
+    export(open_model(model), target, draws)
     print_text(f"{target}: mean and std of {', '.join(artifact.describe(model).columns.outputs)}")

@@ -65,9 +65,9 @@ def _load_model(path: Path, modified: int, device: str | None) -> ConstrainedBNN
         modified: When it was modified, in nanoseconds, so that a new model in the same file is loaded again.
         device: Where torch computes.
     """
-    from equipoise.loading import load
+    from equipoise.app.commands.open_model import open_model
 
-    return load(path, device)
+    return open_model(path, device)
 
 
 def predict_tables(

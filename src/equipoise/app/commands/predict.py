@@ -51,8 +51,8 @@ def run(
     interaction + sensor. Of several tables, each is predicted as if alone, into a file of its name in the folder. A
     note tells how many rows have inputs beyond those trained on, where no prediction can be relied on.
     """
+    from equipoise.app.commands.open_model import open_model
     from equipoise.artifact import ArtifactError
-    from equipoise.loading import load
 
     _check_level(level)
     if samples and ledger:
@@ -62,7 +62,7 @@ def run(
     several = len(data) > 1 or output.is_dir() or engine is not None or resume
     check_output(output, model, *data)
     check_device(device)
-    loaded = load(model, device)
+    loaded = open_model(model, device)
     check_output_names(loaded.output_names_, samples, ledger)
     if not several:
         counts = write_table(loaded, data[0], output, options)

@@ -113,12 +113,12 @@ class ModelReconciler:
             level: Probability of intervals, and confidence level of tests.
         Raises: JobError, if a sensor is not one of the model's outputs, or a balance or tolerance is not the model's.
         """
+        from equipoise.app.commands.open_model import open_model
         from equipoise.app.job import JobError
         from equipoise.artifact import describe
         from equipoise.balances import did_you_mean
-        from equipoise.loading import load
 
-        model = load(path)
+        model = open_model(path)
         for name in plant.accuracies:
             if name not in model.output_names_:
                 rule = f"{plant.file}: [sensors] must name outputs of '{path.name}', whose inputs are exact"

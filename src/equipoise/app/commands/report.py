@@ -42,15 +42,15 @@ def run(
 
     It opens offline and prints well. Rows that were not trained on say more than others.
     """
+    from equipoise.app.commands.open_model import open_model
     from equipoise.app.report import findings, render, report
     from equipoise.artifact import model_file as artifact
-    from equipoise.loading import load
 
     target = output or model.with_suffix(".html")
     check_output(target, model, data)
     description = artifact.describe(model)
     check_device(device)
-    loaded = load(model, device)
+    loaded = open_model(model, device)
     rows = read_model_rows(loaded, data, skip_incomplete)
     with locate_range_errors(data, rows.positions):
         evidence = findings(loaded, rows.X, rows.Y, progress=is_interactive())

@@ -72,10 +72,10 @@ def balance_residuals(
         Y: Measured values of the same rows, NaN where not measured, shape `(rows, n_y)`.
         baseline: Predictive distribution of a model without balances, for the same rows and outputs.
         n: Number of posterior draws; each gives one mean and one joint draw of the outputs for every row.
-    Returns: One per balance; empty for a model without balances.
+    Returns: One per balance; empty for a model without balances, or whose predictions do not use them.
     """
     constraint = p.standardizer.constraint
-    if constraint is None:
+    if constraint is None or p.model.conditioning is None:
         return ()
     means, draws = unconditioned_residuals(p, n)
     residuals = {DATA: constraint.residual(p.X, Y), MEANS_BEFORE: means, DRAWS_BEFORE: draws}

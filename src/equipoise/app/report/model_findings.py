@@ -135,7 +135,7 @@ def findings(
     baseline: ConstrainedBNNRegressor | None = None,
     progress: bool = False,
 ) -> Findings:
-    """Compute all numbers of a report on a fitted model.
+    """Compute all numbers of a report on a fitted model; nothing on balances if its predictions do not use them.
 
     Args:
         model: A fitted model.
@@ -152,9 +152,6 @@ def findings(
         >>> findings(model, x, x**2)
         Findings(64 of 64 rows; y0)
     """
-    if model.constraint_ is not None and model.model_.conditioning is None:
-        rule = "A report needs a model whose predictions use its balances"
-        raise InputError(f"{rule}, but got one that predicts without them. Fit it with constraint=None for a report.")
     p = _predict_measured(model, X)
     p_baseline = None if baseline is None else _predict_with_baseline(baseline, X, p)
     Y = _measured_values(p, Y)
