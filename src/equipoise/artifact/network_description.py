@@ -83,10 +83,12 @@ def rebuild_network(
     constraint = standardizer.constraint if network.tolerances else None  # some methods predict without their balances
     if constraint is not None:
         tolerance = _tolerances(network, implementations)
+        tolerance = _sampled(tolerance, state, "conditioning.tolerance")
         layer = ConditioningLayer(standardizer.balances(), tolerance, offset=torch.tensor(network.offsets))
         rounding = torch.zeros(constraint.n_balances, dtype=torch.float64)
         _check_learned("balances", network.tolerances, state["conditioning.tolerance.learned"])
-    if network.sensors is not None:
+    if sensor is not None and network.sensors is not None:
+        sensor = _sampled(sensor, state, "sensor")
         _check_learned("sensors", network.sensors, state["sensor.learned"])
     likelihood = likelihood_of(network, implementations)
     imposition = imposition_of(network, implementations)
@@ -185,6 +187,14 @@ def _variances(kinds: Sequence[str]) -> LogNormalVariance:
 
     ones = torch.ones(len(kinds), dtype=torch.float64)
     return LogNormalVariance(ones, ones, ones)
+
+
+def _sampled(variances: VariancePosterior, state: dict[str, Tensor], name: str) -> VariancePosterior:
+    """Make a posterior of kept draws, if the file has any; otherwise return the posterior as it is."""
+    from equipoise.gaussian import SampledVariances
+
+    rho = state.get(f"{name}.rho")
+    return variances if rho is None else SampledVariances(variances, rho.clone())
 
 
 def _check_learned(parts: str, kinds: Sequence[str], learned: Tensor) -> None:

@@ -15,6 +15,7 @@ from .randomness import (
     random_keys as random_keys,
     random_scheme as random_scheme,
 )
+from .sampled_variances import SampledVariances as SampledVariances
 from .subspace import exact_directions as exact_directions, log_volume as log_volume
 from .tolerance import (
     PRIORS as PRIORS,

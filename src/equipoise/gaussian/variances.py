@@ -153,6 +153,18 @@ class VariancePosterior(nn.Module, ABC):
         like = {"dtype": self.fixed.dtype, "device": self.fixed.device}
         return self.from_normal(torch.randn((*shape, self.n_entries), generator=generator, **like))
 
+    def numbered(
+        self, number: Tensor, normal: Float[Tensor, "n ... k"], again: bool = False
+    ) -> Float[Tensor, "n ... k"]:
+        """Return draws by number: of a distribution, by its quantiles; others may have kept draws.
+
+        Args:
+            number: Numbers of n posterior draws, as of the weights.
+            normal: Standard normal numbers, which have been drawn for these.
+            again: Whether these are second draws of the variances for the same weights.
+        """
+        return self.from_normal(normal)
+
     def draw_rows(self, n: int, generator: torch.Generator | None = None) -> Float[Tensor, "n k"]:
         """Draw variances for each row of a batch, with antithetic noise, differentiable with respect to the parameters.
 

@@ -1,12 +1,13 @@
 """Linearised Laplace: the network is evaluated at modes, and its means move along their derivatives in the weights.
 
-The points `θ*`, one for each member, are fixed, and so are variances and sensors there. The weights have a normal
-posterior about the mode of the linearised network, and a draw of them changes the means alone::
+The points `θ*`, one for each member, are fixed. Given variances, the weights have a normal posterior about the mode of
+the linearised network, and a draw of them changes the means along their derivatives::
 
     μ_d(x) = μ(x; θ*) + J(x) δ_d,   δ_d ~ N(δ*, (Δ + Σ_i J_iᵀ F_i J_i)⁻¹)                        (V5)
 
-with the precision `Δ` of the prior and the curvature `F` of the likelihood (L5). Draws of `δ` are made when the network
-has been trained (V6) and kept: their covariance is too large to be kept itself.
+with the precision `Δ` of the prior and the curvature `F` of the likelihood (L5). The biases of the variance heads are
+drawn, too, and shift the levels of the variances. Draws of `δ` are made when the network has been trained (V6, V9) and
+kept: their covariance is too large to be kept itself.
 """
 
 from collections.abc import Sequence
@@ -95,10 +96,9 @@ class LinearisedLaplace(WeightDraws):
             if i < last:
                 h = ACTIVATIONS[network.activation](units)
                 tangent = tangent * of_draws(SLOPES[network.activation](units))
-        at_points = network.heads(units)
-        mean = of_draws(at_points.mean) + tangent[..., :n_y]  # type: ignore[index] # V5
-        factor = at_points.sensor_factor
-        return NetworkGaussian(mean, of_draws(at_points.var), None if factor is None else of_draws(factor))
+        levels = network.layers(changes)[-1][1][:, None, n_y:]
+        moved = torch.cat([tangent[..., :n_y], levels.expand(-1, len(x), -1)], -1)  # type: ignore[index]
+        return network.heads(of_draws(units) + moved)  # V5
 
     def settings(self) -> dict[str, Any]:
         """Return the numbers of members and of draws that are kept."""

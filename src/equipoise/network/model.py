@@ -232,14 +232,14 @@ class ConstrainedBNN(nn.Module):
         generator = torch.Generator().manual_seed(derived_seed(seed, block))
         layer, n = self.conditioning, DRAW_BLOCK
         weights = self.network.posterior.draw_block(seed, block, generator)
-        normal = partial(_normal, generator, weights.device)
+        normal, number = partial(_normal, generator, weights.device), torch.arange(n * block, n * (block + 1))
         sensor = None
         if self.sensor is not None:
-            sensor = self.sensor.from_normal(normal(n, 1, self.sensor.n_entries))
+            sensor = self.sensor.numbered(number, normal(n, 1, self.sensor.n_entries))
         if layer is None:
             return PosteriorDraws(weights, sensor_var=sensor)
         q, m = layer.tolerance, layer.tolerance.n_entries
-        tol_var, again = (q.from_normal(normal(n, 1, m)) for _ in range(2))
+        tol_var, again = (q.numbered(number, normal(n, 1, m), again) for again in (False, True))
         offset = None if layer.offset is None else layer.offset.at(normal(n, 1, m))
         return PosteriorDraws(weights, tol_var, again, offset, sensor)
 
