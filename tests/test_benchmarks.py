@@ -346,3 +346,13 @@ def test_every_small_table_has_the_noise_that_it_says():
         table = small_tables.TABLES[name](5)
         assert (table.Y - table.truth).std() == pytest.approx(std, rel=0.1)
         assert len(table.X) == table.n + small_tables.N_TEST
+
+
+def test_tables_of_known_tolerances_have_the_noise_and_the_residual_that_they_say():
+    from benchmarks import variances
+
+    for design in variances.DESIGNS:
+        together = [variances.table(design, seed)[1] for seed in range(20)]
+        residual = np.concatenate(together) @ variances.BALANCE.B[0]
+        expected = np.sqrt(3 * variances.NOISE**2 + design.tol_std**2)
+        assert residual.std() == pytest.approx(expected, rel=4 / np.sqrt(2 * len(residual)))

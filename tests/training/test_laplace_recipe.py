@@ -3,6 +3,7 @@
 import jaxtyping
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import BayesianRidge
 
 import equipoise as eq
@@ -58,6 +59,34 @@ def test_intervals_of_the_truth_hold_it_in_the_data_and_in_the_gap_and_are_wider
 def test_sensors_and_an_exact_law_are_learned_from_the_data(model):
     assert model.sensor_std_["std"].to_numpy() == pytest.approx(3 * [NOISE], rel=0.35)
     assert model.tolerances_["tol_std"].iloc[0] < 0.5 * NOISE
+    X, Y = table()
+    of_this_table = (Y - truth(X[:, 0])).std(0)
+    assert (model.sensor_std_["lower"] < of_this_table).all()
+    assert (model.sensor_std_["upper"] > of_this_table).all()
+    assert model.tolerances_["tol_std_lower"].iloc[0] < 0.1 * NOISE  # down to where its prior makes it unlikely
+
+
+@pytest.mark.usefixtures("long_training")
+def test_draws_of_weights_levels_tolerances_and_sensors_belong_together_in_predictions(model):
+    network, tolerance, sensor = model.model_.network, model.model_.conditioning.tolerance, model.model_.sensor
+    draws, kept = model.model_.draw(seed=7, block=9), torch.arange(288, 320) % 256
+    for name, q in (("tol_var", tolerance), ("sensor_var", sensor)):
+        torch.testing.assert_close(getattr(draws, name)[:, 0], q.at(q.rho[kept]), rtol=0, atol=0)
+    torch.testing.assert_close(draws.tol_var_again[:, 0], tolerance.at(tolerance.rho_again[kept]), rtol=0, atol=0)
+    levels = network.layers(draws.weights[:, :-1])[-1][1][:, 3:6]
+    assert float(levels.std(0).min()) > 0.1
+
+
+@pytest.mark.usefixtures("long_training")
+def test_the_ledger_adds_up_to_the_variance_and_readings_narrow_it(model):
+    X, Y = table(30, seed=2)
+    p = model.predict_distribution(X)
+    ledger = p.ledger()
+    np.testing.assert_allclose(ledger.total, p.std**2, rtol=1e-6)
+    assert (ledger.tolerance_share >= 0).all()
+    log = model.reconcile(X, Y)
+    assert np.sqrt(np.mean((log.mean - truth(X[:, 0])) ** 2)) < NOISE
+    assert (log.std.mean(0) < NOISE).all()
 
 
 @pytest.mark.usefixtures("long_training")

@@ -23,7 +23,6 @@ from equipoise.network import (
     Members,
     derived_seed,
     marginal,
-    spread_over_members,
 )
 from equipoise.training.distributed import ALONE, Group
 from equipoise.training.evidence import LinearEvidence, Measurements, PriorPrecisions, TangentKernel
@@ -32,6 +31,7 @@ from equipoise.training.phases import Phase, shuffled
 from equipoise.training.plan import cosine
 from equipoise.training.starting_variances import split_variances
 from equipoise.training.variance_fit import FittedMember, VarianceFit, VarianceHead
+from equipoise.training.variance_posterior import LinearisedMember, draw_posterior
 
 UPDATES = {"misfit": 10, "mode": 10}  # of the prior's precisions in a phase
 FITS = 4  # of variances in the last phase
@@ -256,27 +256,24 @@ class ModesLearner(MembersLearner):
 
     @torch.no_grad()
     def posterior(self, rows: AnyRows, n_kept: int = KEPT_DRAWS) -> LinearisedLaplace:
-        """Linearise all members where they stopped, and draw weights from their posterior (V5, V6).
+        """Linearise all members where they stopped, and draw weights and variances from their posterior.
+
+        The model's tolerances and sensors become draws that belong to those of the weights.
 
         Args:
             rows: Training rows.
             n_kept: Number of draws.
         """
         part, weight = self.some_rows(rows, FINAL_NUMBERS, 0)
-        evidences = [self.evidence(m, part, weight) for m in range(self.n_members)]
-        shares = member_shares(torch.tensor([each.log_evidence for each in evidences], dtype=torch.float64))
-        member = spread_over_members(shares, n_kept)
-        points = self.modes.weights.detach()
-        changes = torch.empty(n_kept, points.shape[1], dtype=points.dtype, device=points.device)
+        points, model = self.modes.weights.detach(), self.model
+        members = [LinearisedMember(model, point, self.modes.prior(m), part, weight) for m, point in enumerate(points)]
+        shares = member_shares(torch.tensor([each.log_evidence for each in members], dtype=torch.float64))
         generator = torch.Generator().manual_seed(derived_seed(self.seed, 13))
-        for m, each in enumerate(evidences):
-            own = member == m
-            if not bool(own.any()):
-                continue
-            sizes = (int(own.sum()), points.shape[1]), (int(own.sum()), len(each.factor))
-            noise, errors = (torch.randn(size, dtype=torch.float64, generator=generator) for size in sizes)
-            changes[own] = each.changes(noise.to(points.device), errors.to(points.device)).to(points)
-        return LinearisedLaplace(points, changes, member.to(points.device))
+        sample = draw_posterior(model, members, shares, part, n_kept, generator)
+        if model.conditioning is not None and sample.tolerance is not None:
+            model.conditioning.tolerance = sample.tolerance
+        model.sensor = sample.sensor
+        return LinearisedLaplace(points, sample.changes.to(points), sample.member.to(points.device))
 
 
 def member_shares(log_evidence: Float[Tensor, " M"]) -> Float[Tensor, " M"]:
