@@ -68,14 +68,14 @@ LIMITS = """## What limits each path
   of every row, and matrix products for means and for variances, of which plain torch has half. They are tiles held in
   registers, in vectors as wide as the processor's; torch's own products (MKL) take more than twice as long on this
   one, which is AMD's, and that is part of the ratio to plain torch: where MKL does better it will be larger, which was
-  not measured. The price is about 12 s of compiling, once on a machine for each kind of numbers. Layers wider than 256,
+  not measured. The price is about 18 s of compiling, once on a machine for each kind of numbers. Layers wider than 256,
   more than 32 coupled balances, offsets, likelihoods of one's own and other devices are differentiated by autograd over
   the definition, with the network's part compiled where it is on the processor and not as wide. Such a step takes 1.9
   times as long as it did by gradients in closed form, which were given up (battery's network, 512 rows, AMD EPYC).
 - **Conditioning, balances apart.** A division per balance; the number of operators, forward and backward, and what
-  autograd costs around them: a fixed projection, which does next to nothing, takes 0.01 of qpth's time itself. The
-  timings of conditioning above are of the code with gradients in closed form; without them, forward and backward take
-  1.31 times as long at (8, 2), 1.07 at (30, 10) and 1.04 at (100, 50), measured beside each other.
+  autograd costs around them: a fixed projection, which does next to nothing, takes 0.01 of qpth's time itself.
+  Gradients are autograd's. Those in closed form, which were given up, were faster: forward and backward took 0.76 of
+  this at (8, 2), 0.93 at (30, 10) and 0.96 at (100, 50), measured beside each other; the targets were met with them.
 - **Conditioning, coupled balances.** The Cholesky inverse of an m × m matrix per row, O(m³), and products with it.
 - **Prediction.** The network is compiled as above, which saves more than half of the bare part; draws are shared by
   as many threads as torch has. Conditioning and ledger work in double precision on arrays of draws × rows × outputs, in
@@ -131,7 +131,8 @@ def _where(found: Mapping[str, Any]) -> str:
     """The machine in general terms, versions, and peers that could not be run."""
     machine, versions = found.get("machine", {}), found.get("versions", {})
     clock = f" of {machine['clock_ghz']} GHz" if machine.get("clock_ghz") else ""
-    where = f"Machine: {machine.get('cores', '?')} {machine.get('architecture', '')} cores{clock}, "
+    where = f"Machine: {machine.get('cores', '?')} {machine.get('architecture', '')} cores{clock}"
+    where += f" ({machine['processor']}), " if machine.get("processor") else ", "
     where += f"{machine.get('memory_gb', '?')} GB of memory, {machine.get('system', '')}; one thread used."
     if (load := machine.get("load", 0.0)) > 1.5:
         where += f" **Others were at work on it (load {load}): these times are too long, and the ratios uncertain.**"

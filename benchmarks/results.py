@@ -108,6 +108,7 @@ def machine() -> dict[str, str | int | float]:
     """In general terms: what a reader needs to judge times, and no name of a host."""
     return {
         "architecture": platform.machine(),
+        "processor": _from_cpuinfo("model name"),
         "system": platform.system(),
         "cores": os.cpu_count() or 1,
         "clock_ghz": _clock_ghz(),
@@ -119,9 +120,14 @@ def machine() -> dict[str, str | int | float]:
 
 def _clock_ghz() -> float:
     """The clock that Linux reports; 0 where it does not."""
+    return round(float(_from_cpuinfo("cpu MHz") or 0.0) / 1e3, 1)
+
+
+def _from_cpuinfo(entry: str) -> str:
+    """What Linux says of the first core; empty where there is no such entry."""
     path = Path("/proc/cpuinfo")
-    found = re.search(r"^cpu MHz\s*: ([\d.]+)", path.read_text("utf-8"), re.MULTILINE) if path.exists() else None
-    return round(float(found.group(1)) / 1e3, 1) if found else 0.0
+    found = re.search(rf"^{entry}\s*: (.+)", path.read_text("utf-8"), re.MULTILINE) if path.exists() else None
+    return found.group(1).strip() if found else ""
 
 
 def _merged(kept: Sequence[dict], findings: Findings, kind: type) -> list[dict]:

@@ -34,7 +34,7 @@ def forward(sizes, activation, loc, x, units, slopes, draws):
         loc: Weights, the means of the posterior where there are draws.
         x: Inputs, `(n, n_x)`, flat.
         units: Filled with the units after their activation, over units.
-        slopes: Filled with the derivatives of the activations, over units but for the last layer.
+        slopes: Filled with the derivatives of the activations, over units but for the last layer; None in prediction.
         draws: None, or a tuple of: log standard deviations of the posterior, over weights; standard normal numbers,
             over units, in any precision; an array over weights, filled with the variances of the posterior; and two
             arrays over units, filled with the squares of the units, and with `noise / std`.
@@ -55,7 +55,10 @@ def forward(sizes, activation, loc, x, units, slopes, draws):
             _affine(squares[span], square, var[weight:end], n, fan_in)
             _draw_units(a, squares[span], noise[span], ratios[span])
         if layer < sizes.size - 2:
-            _activate(activation, a, slopes[span])
+            if slopes is None:
+                _activate(activation, a, None)
+            else:
+                _activate(activation, a, slopes[span])
             if draws is not None:
                 square = draws[3][span]
                 for i in range(a.size):
@@ -109,24 +112,27 @@ def _draw_units(a, var, noise, ratios):
 
 @spliced
 def _activate(activation, units, slopes):
-    """Replace pre-activations by activated units, and fill `slopes` with the derivatives, all flat."""
+    """Replace pre-activations by activated units, and fill `slopes`, unless None, with the derivatives, flat."""
     one, zero = units.dtype.type(1), units.dtype.type(0)
     if activation == 0:
         for i in range(units.size):
             share = one / (one + exp(-units[i]))
             h = units[i] * share
             units[i] = h
-            slopes[i] = share + h * (one - share)
+            if slopes is not None:
+                slopes[i] = share + h * (one - share)
     elif activation == 1:
         for i in range(units.size):
             h = tanh(units[i])
             units[i] = h
-            slopes[i] = one - h * h
+            if slopes is not None:
+                slopes[i] = one - h * h
     else:
         for i in range(units.size):
             h = zero if units[i] <= zero else units[i]
             units[i] = h
-            slopes[i] = one if h > zero else zero
+            if slopes is not None:
+                slopes[i] = one if h > zero else zero
 
 
 @compiled
@@ -237,16 +243,16 @@ def evaluate(sizes, activation, bounds, weights, first, last, x, values):
         values: Filled for these draws with the first heads of the last layer, shape `(n_heads, n_draws, n, n_y)`.
     """
     n, n_units = x.shape[0], sizes[1:].sum()
-    memory = np.empty((3, _TILE * n_units), x.dtype)
+    memory = np.empty((2, _TILE * n_units), x.dtype)
     for draw in range(first, last):
         for start in range(0, n, _TILE):
             rows = min(_TILE, n - start)
-            units, slopes = memory[0, : rows * n_units], memory[1, : rows * n_units]
-            forward(sizes, activation, weights[draw], x[start : start + rows].reshape(-1), units, slopes, None)
+            units = memory[0, : rows * n_units]
+            forward(sizes, activation, weights[draw], x[start : start + rows].reshape(-1), units, None, None)
             last_layer = units[units.size - rows * sizes[-1] :].reshape(rows, -1)
             for head in range(values.shape[0]):
                 value = values[head, draw, start : start + rows].reshape(-1)
-                write_head(last_layer, head, bounds, memory[2], value, None)
+                write_head(last_layer, head, bounds, memory[1], value, None)
 
 
 @compiled
