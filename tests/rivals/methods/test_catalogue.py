@@ -26,7 +26,9 @@ def test_every_idea_of_either_list_is_in_the_default_comparison():
 
 def test_all_pairs_make_sense_but_those_with_an_objection():
     untied = {"none", "posthoc", "posthoc-scalar"}
-    refused = {"vi+qp", *(f"laplace+{name}" for name in IMPOSITIONS if name not in untied)}
+    separate = {"laplace": untied, "boosting": untied, "gp": {*untied, "fixed", "learned"}}
+    refused = {f"{one}+{name}" for one, allowed in separate.items() for name in IMPOSITIONS if name not in allowed}
+    refused.add("vi+qp")
     everything = {f"{one}+{other}" for one in INFERENCES for other in IMPOSITIONS}
     assert {pair.name for pair in sensible_pairs()} == everything - refused
 
@@ -36,6 +38,8 @@ def test_all_pairs_make_sense_but_those_with_an_objection():
     [
         ("vi+qp", "solved for every row, weight draw and step.*'vi'.*'projection', the same map in closed form"),
         ("laplace+projection", "heads that were trained on their own.*'projection', which ties outputs.*'posthoc'"),
+        ("gp+penalty", "fitted to each output on its own.*'penalty', which ties.*'none', .*'fixed' or 'learned'"),
+        ("boosting+learned", "grown for each output on its own.*Use 'none', 'posthoc' or 'posthoc-scalar'"),
         ("vi+projecton", "impose balances, but got 'projecton'. Did you mean 'projection'"),
         ("bayes+none", "infer weights, but got 'bayes'. Choose one of: vi, deterministic"),
     ],

@@ -46,6 +46,8 @@ def test_the_model_that_predicts_has_the_parts_of_its_imposition(pair, likelihoo
         ("ensemble", "members"),
         ("dropout", "dropout"),
         ("laplace", "last-layer Laplace"),
+        ("gp", "Gaussian processes"),
+        ("boosting", "boosted trees"),
     ],
 )
 def test_weights_are_drawn_as_the_inference_says(inference, draws):

@@ -194,7 +194,8 @@ def test_wrong_parameters_are_refused_with_their_value(options, message):
 
 
 SAVED = ["vi+projection", "vi+completion", "vi+none", "vi+penalty", "vi+posthoc-scalar", "deterministic+fixed"]
-SAVED += ["ensemble+none", "ensemble+learned", "dropout+projection", "laplace+posthoc"]
+SAVED += ["ensemble+none", "ensemble+learned", "dropout+projection", "laplace+posthoc", "deterministic+learned"]
+SAVED += ["gp+learned", "gp+none", "boosting+none", "boosting+posthoc-scalar"]
 
 
 @pytest.mark.usefixtures("long_training")
@@ -224,6 +225,31 @@ def test_an_ensemble_is_exported_with_each_member_once(tmp_path):
     mean, std = torch.export.load(tmp_path / "ensemble.pt2").module()(torch.as_tensor(X))
     np.testing.assert_allclose(mean.detach(), model.predict(X), atol=1e-5)
     np.testing.assert_allclose(std.detach(), model.predict(X, return_std=True)[1], rtol=1e-4)
+
+
+@pytest.mark.usefixtures("long_training")
+@pytest.mark.parametrize("inference", ["gp", "boosting"])
+def test_what_has_no_network_is_exported_too(inference, tmp_path):
+    model, (X, _) = fitted(inference, "posthoc"), data(seed=1)
+    eq.export(model, tmp_path / "m.pt2")
+    mean, std = torch.export.load(tmp_path / "m.pt2").module()(torch.as_tensor(X))
+    np.testing.assert_allclose(mean.detach(), model.predict(X), atol=1e-10)
+    np.testing.assert_allclose(std.detach(), model.predict(X, return_std=True)[1], rtol=1e-8)
+
+
+@pytest.mark.usefixtures("long_training")
+def test_one_network_learns_tolerance_and_sensors_by_the_joint_likelihood():
+    """A linear truth and network: what is learned is the noise that was added, and no intervals of weights."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (600, 2))
+    truth = np.stack([x[:, 0], x[:, 1], x.sum(1) + x[:, 0]], 1)
+    Y = truth + 0.05 * rng.normal(size=truth.shape)
+    options = {"hidden": (), "max_epochs": 120, "random_state": 0, "training": eq.TrainingPlan(batch_size=64)}
+    model = MethodRegressor(BALANCE, inference="deterministic", imposition="learned", **options).fit(x, Y)
+    assert np.abs(model.predict(x) - truth).max() < 0.03
+    sensors, tolerance = model.sensor_std_["std"].to_numpy(), model.tolerances_["tol_std"].item()
+    assert np.sqrt((sensors**2).sum() + tolerance**2) == pytest.approx(0.05 * 3**0.5, rel=0.1)  # of the balance
+    assert model.predict_distribution(x).measured().std.mean() == pytest.approx(0.05, rel=0.1)
 
 
 @pytest.mark.usefixtures("long_training")

@@ -63,8 +63,9 @@ def run(
     """Fit every method to the same rows, score them on the same test rows, and show one table.
 
     A method is how weights are inferred and how balances are imposed: vi+none is a Bayesian network without balances,
-    ensemble+projection a deep ensemble projected onto them, vi+learned the model of this package. A fifth of the rows
-    is tested on, another one for every seed.
+    ensemble+projection a deep ensemble projected onto them, vi+learned the model of this package. Beside networks there
+    are Gaussian processes (gp+learned; of at most 2,000 rows) and gradient boosting (boosting+none). A fifth of the
+    rows is tested on, another one for every seed.
 
     The folder gets compare.json, compare.csv, compare.md and a figure for each case. Every finished fit is kept there:
     stop at any time and give the same command to go on.

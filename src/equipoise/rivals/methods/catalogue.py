@@ -1,4 +1,4 @@
-"""The catalogue of methods: each is one way to infer the weights combined with one way to impose the balances.
+"""The catalogue of methods: each is one way to infer what predicts combined with one way to impose the balances.
 
 Nothing here imports torch, so that the command line can list methods at once.
 """
@@ -17,19 +17,22 @@ class MethodError(EquipoiseError, ValueError):
 
 @dataclass(frozen=True)
 class Inference:
-    """A way to infer the weights of the network.
+    """A way to infer the weights of the network, or what stands in its place.
 
     Args:
         title: Name in tables.
         source: Publication that proposed it.
-        trains: What is trained: the library's variational "posterior", or one weight vector for each of its "members".
-        coupled: Whether it can be trained while balances couple the outputs.
+        trains: What is trained: the library's variational "posterior", one weight vector for each of its "members", or,
+            without a network, a regression of each of the "outputs" alone.
+        impositions: Names of the impositions that it can be combined with; None for all.
+        reason: Why it cannot be combined with others, as the beginning of a message.
     """
 
     title: str
     source: str
-    trains: Literal["posterior", "members"]
-    coupled: bool = True
+    trains: Literal["posterior", "members", "outputs"]
+    impositions: tuple[str, ...] | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,33 @@ class Imposition:
     sensors: bool = False
 
 
+AFTERWARDS = ("none", "posthoc", "posthoc-scalar")  # impositions that do not act in training
 INFERENCES: Mapping[str, Inference] = {
     "vi": Inference("mean-field VI", "Graves 2011, Blundell et al. 2015", "posterior"),
     "deterministic": Inference("one network", "maximum a posteriori", "members"),
     "ensemble": Inference("deep ensemble", "Lakshminarayanan et al. 2017", "members"),
     "dropout": Inference("MC dropout", "Gal & Ghahramani 2016", "members"),
-    "laplace": Inference("last-layer Laplace", "Daxberger et al. 2021", "members", coupled=False),
+    "laplace": Inference(
+        "last-layer Laplace",
+        "Daxberger et al. 2021",
+        "members",
+        AFTERWARDS,
+        "Last-layer Laplace must start from heads that were trained on their own, as its curvature assumes",
+    ),
+    "gp": Inference(
+        "Gaussian process for each output, of at most 2,000 rows",
+        "Rasmussen & Williams 2006",
+        "outputs",
+        (*AFTERWARDS, "fixed", "learned"),
+        "Gaussian processes must be fitted to each output on its own",
+    ),
+    "boosting": Inference(
+        "gradient boosting of means and log-variances",
+        "Friedman 2001, Ke et al. 2017",
+        "outputs",
+        AFTERWARDS,
+        "Boosted trees must be grown for each output on its own",
+    ),
 }
 IMPOSITIONS: Mapping[str, Imposition] = {
     "none": Imposition("no balance", "", in_training=False, in_prediction=False, predicts="marginal"),
@@ -101,7 +125,11 @@ DEFAULT = (
     "vi+fixed",
     "vi+paper",
     "vi+learned",
+    "deterministic+learned",
     "ensemble+learned",
+    "gp+learned",
+    "boosting+none",
+    "boosting+posthoc-scalar",
 )
 
 
@@ -149,14 +177,14 @@ class Method:
     def objection(self) -> str:
         """Explain why this combination makes no sense; return an empty string if it does."""
         inference, imposition = INFERENCES[self.inference], IMPOSITIONS[self.imposition]
-        if imposition.mechanism == "qp" and (inference.trains == "posterior" or not inference.coupled):
+        if inference.impositions is not None and self.imposition not in inference.impositions:
+            *others, last = map(repr, inference.impositions)
+            advice = f"Use {', '.join(others)} or {last}."
+            return f"{inference.reason}, but got {self.imposition!r}, which ties outputs together in training. {advice}"
+        if imposition.mechanism == "qp" and inference.trains == "posterior":
             rule = "The QP layer is solved for every row, weight draw and step and must have one weight vector a member"
             advice = "Use 'deterministic', 'ensemble' or 'dropout', or 'projection', the same map in closed form."
             return f"{rule}, but got {self.inference!r}. {advice}"
-        if imposition.in_training and not inference.coupled:
-            rule = "Last-layer Laplace must start from heads that were trained on their own, as its curvature assumes"
-            advice = "Use 'none', 'posthoc' or 'posthoc-scalar'."
-            return f"{rule}, but got {self.imposition!r}, which ties outputs together in training. {advice}"
         return ""
 
 
@@ -177,7 +205,7 @@ def methods_named(names: Iterable[str]) -> tuple[Method, ...]:
 
     Args:
         names: Such as "vi+none" or "ensemble+learned"; "all" stands for every combination that makes sense, "default"
-            for the sixteen of `DEFAULT`.
+            for the twenty of `DEFAULT`.
     Returns: The methods, in the order of the names.
     Raises: MethodError, if a name is unknown or a combination makes no sense.
 

@@ -120,13 +120,19 @@ class MethodRecipe(Recipe):
             fitted, attributes["step_seconds_"] = fine_tune(
                 fitted.variant(conditioning=model.conditioning, imposition=None), rows, self.plan, self.seed
             )
-        final = self._for_prediction(model, trial.with_draws(fitted), validation, rows)
+        final = self.for_prediction(model, trial.with_draws(fitted), validation, rows)
         return Fit(final, history, attributes | {"n_parameters_": self._count(final)})
 
-    def _for_prediction(
+    def for_prediction(
         self, model: ConstrainedBNN, fitted: ConstrainedBNN, validation: Rows | None, rows: Rows
     ) -> ConstrainedBNN:
-        """Return the fitted model with the balances as they act in prediction."""
+        """Return the fitted model with the balances as they act in prediction.
+
+        Args:
+            model: The model with its balances.
+            fitted: What was trained.
+            validation, rows: Held-out rows, None without any, and training rows.
+        """
         final = fitted.variant(
             conditioning=model.conditioning,
             imposition=model.imposition,

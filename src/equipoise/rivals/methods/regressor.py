@@ -7,10 +7,13 @@ import torch
 
 from equipoise.balances import LinearConstraint
 from equipoise.estimator import ConstrainedBNNRegressor
-from equipoise.rivals.methods.catalogue import IMPOSITIONS, Method, MethodError
+from equipoise.rivals.methods.boosting import BoostedTrees
+from equipoise.rivals.methods.catalogue import IMPOSITIONS, INFERENCES, Method, MethodError
 from equipoise.rivals.methods.dropout import Dropout
 from equipoise.rivals.methods.gains import Completion, Projection
+from equipoise.rivals.methods.gaussian_process import GaussianProcesses
 from equipoise.rivals.methods.laplace import LastLayerLaplace
+from equipoise.rivals.methods.outputwise import OutputwiseRecipe
 from equipoise.rivals.methods.recipe import MethodRecipe
 from equipoise.training import TrainingPlan
 
@@ -19,11 +22,13 @@ class MethodRegressor(ConstrainedBNNRegressor):
     """A network with one way to infer its weights and one way to impose the balances, for comparison.
 
     The network, its heads, its training plan and its methods are those of `ConstrainedBNNRegressor`, which is
-    `inference="vi"` with `imposition="learned"`.
+    `inference="vi"` with `imposition="learned"`. Gaussian processes ("gp") and boosted trees ("boosting") have no
+    network, and settings of network and training no effect on them.
 
     Args:
         constraint: `LinearConstraint` between the columns of X and Y; None only with imposition "none".
-        inference: "vi", "deterministic", "ensemble", "dropout" or "laplace".
+        inference: "vi", "deterministic", "ensemble", "dropout", "laplace", "gp" (a Gaussian process for each output, of
+            at most 2,000 rows drawn at random) or "boosting" (gradient boosting of means and log-variances).
         imposition: "none", "penalty", "projection", "completion", "qp", "posthoc", "posthoc-scalar", "fixed", "paper"
             or "learned".
         tolerance, sensor_std: Tolerances of the balances and standard deviations of the sensors, in their units, as in
@@ -121,7 +126,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
         """
         settings = vars(super().recipe(seed))
         settings["offset"] &= IMPOSITIONS[self.method.imposition].tolerance == "learned"
-        return MethodRecipe(
+        kind = OutputwiseRecipe if INFERENCES[self.method.inference].trains == "outputs" else MethodRecipe
+        return kind(
             **settings,
             method=self.method,
             n_members=self.n_members,
@@ -133,6 +139,8 @@ class MethodRegressor(ConstrainedBNNRegressor):
         """Raise MethodError for the first parameter that cannot be used, as `fit` does at first."""
         method = self.method
         super().check_parameters()
+        if self.offset and method.inference == "gp" and method.imposition == "learned":
+            raise MethodError("offset must be False with Gaussian processes, but got True. Use another inference.")
         if self.constraint is None and method.imposition != "none":
             raise MethodError(f"imposition {method.imposition!r} must have balances, but got constraint=None.")
         if not (self.constraint is None or isinstance(self.constraint, LinearConstraint)):
@@ -150,5 +158,13 @@ class MethodRegressor(ConstrainedBNNRegressor):
         return np.atleast_1d(self.dropout).tolist()
 
 
-IMPLEMENTATIONS: tuple[type, ...] = (MethodRegressor, Dropout, LastLayerLaplace, Projection, Completion)
+IMPLEMENTATIONS: tuple[type, ...] = (
+    MethodRegressor,
+    Dropout,
+    LastLayerLaplace,
+    GaussianProcesses,
+    BoostedTrees,
+    Projection,
+    Completion,
+)
 """What a model file of a `MethodRegressor` may name beside the parts of the core."""
