@@ -27,6 +27,7 @@ from equipoise.network import (
 from equipoise.training.distributed import ALONE, Group
 from equipoise.training.evidence import LinearEvidence, Measurements, PriorPrecisions, TangentKernel
 from equipoise.training.learners import MembersLearner
+from equipoise.training.mode_search import held_head, nearest_mode
 from equipoise.training.phases import Phase, shuffled
 from equipoise.training.plan import cosine
 from equipoise.training.starting_variances import split_variances
@@ -41,6 +42,8 @@ MOST_STEPS = 6000  # of a phase
 UPDATE_NUMBERS = 640  # rows × outputs over which evidence is computed between updates
 FINAL_NUMBERS = 4096  # and at the end
 KEPT_DRAWS = 256
+SEARCHES = 3  # for the modes of a small network, with updates in between
+REPEATS = 3  # of each, since variances are held only nearly
 EVIDENCE_SLACK = 10.0  # nats
 FIRST_VARIANCE = 0.1
 
@@ -243,6 +246,37 @@ class ModesLearner(MembersLearner):
             fit.set_spreads()
 
     @torch.no_grad()
+    def reach_modes(self, rows: AnyRows, key: int) -> None:
+        """Bring all members to modes of their posterior, unless weights outnumber what was measured.
+
+        With as many weights as that, there are modes at which hidden units know the noise by heart. Such networks are
+        linearised where they stopped.
+
+        Args:
+            rows: Training rows; only those of a small table are used, since all are needed.
+            key: Number of the choice of rows, for updates in between.
+        """
+        part, weight = self.some_rows(rows, FINAL_NUMBERS, 0)
+        if weight > 1 or int((self.modes.group >= 0).sum()) > int((~part.y.isnan()).sum()):
+            return
+        for search in range(SEARCHES):
+            if search > 0:
+                self.update_priors(rows, key + search, joint=True)
+                self.fit_variances(rows, key + search, heads=True, spreads=search + 1 == SEARCHES)
+            for m, weights in enumerate(self.modes.weights.detach().unbind()):
+                for _ in range(REPEATS):
+                    self._search(m, weights, part)
+
+    def _search(self, member: int, weights: Float[Tensor, " P"], rows: Rows) -> None:
+        """Move a member's weights to the nearest mode, in place, and hold its variances."""
+        kernel = TangentKernel(self.model.network, weights, rows.x)
+        var = VarianceHead.of(self.model, weights, rows.x).var()
+        measurements = self.measurements(member, kernel, rows, 1.0, joint=True)
+        weights.copy_(nearest_mode(self.model.network, weights, rows.x, self.modes.prior(member), measurements))
+        head = VarianceHead.of(self.model, weights, rows.x)
+        held_head(head, var, self.modes.head_precisions[member]).write(self.model, weights)
+
+    @torch.no_grad()
     def start_variances(self, rows: AnyRows, validation: Rows | None, init_std: float) -> None:
         """Split the variances of the first phase between networks, sensors and tolerances.
 
@@ -426,6 +460,8 @@ class ModePhase(_ModePhase):
         if _is_due(epoch, self.n_epochs, FITS):
             last = epoch + 1 >= self.n_epochs
             self.learner.fit_variances(rows, self.n_epochs + epoch, heads=True, spreads=last)
+            if last:
+                self.learner.reach_modes(rows, 2 * self.n_epochs)
 
     def limit_gradients(self) -> None:
         """Hold the heads, and clip."""
