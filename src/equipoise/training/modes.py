@@ -44,6 +44,7 @@ FINAL_NUMBERS = 4096  # and at the end
 KEPT_DRAWS = 256
 SEARCHES = 3  # for the modes of a small network, with updates in between
 REPEATS = 3  # of each, since variances are held only nearly
+LAST_REPEATS = 12
 EVIDENCE_SLACK = 10.0  # nats
 FIRST_VARIANCE = 0.1
 
@@ -264,7 +265,7 @@ class ModesLearner(MembersLearner):
                 self.update_priors(rows, key + search, joint=True)
                 self.fit_variances(rows, key + search, heads=True, spreads=search + 1 == SEARCHES)
             for m, weights in enumerate(self.modes.weights.detach().unbind()):
-                for _ in range(REPEATS):
+                for _ in range(LAST_REPEATS if search + 1 == SEARCHES else REPEATS):
                     self._search(m, weights, part)
 
     def _search(self, member: int, weights: Float[Tensor, " P"], rows: Rows) -> None:
