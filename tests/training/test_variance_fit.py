@@ -1,6 +1,7 @@
 """Variances fitted to the evidence: the evidence against exact marginal densities, its gradient against differences."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,3 +130,25 @@ def test_a_head_without_support_stays_constant_and_one_with_support_does_not():
         found.append(float(member.head.var().log().std(0).max()))
     assert found[0] < 0.25  # log variance, four standard errors of a spread that 300 rows could feign
     assert found[1] == pytest.approx(1.5, rel=0.3)
+
+
+@pytest.mark.parametrize("freedom", [1.0, 0.8])
+def test_with_the_weights_held_variances_are_those_of_the_residuals_per_degree_of_freedom(freedom):
+    fit, *_ = _fit_of(hidden=(4,), with_balance=False, weight=1e6)  # the prior of v counts nothing beside
+    (member,) = fit.members
+    fit.members = [replace(member, covariance=None, freedom=freedom)]
+    member.head.slopes.zero_()
+    fit.run(heads=False, steps=200)
+    expected = (fit.rows.y - member.kernel.head.mean).square().mean(0) / freedom
+    torch.testing.assert_close(fit.members[0].head.var()[0], expected, rtol=1e-3, atol=0)
+
+
+def test_a_head_comes_as_close_to_known_variances_as_its_units_allow():
+    fit, *_ = _fit_of(hidden=(6,), with_balance=False)
+    old = fit.members[0].head
+    old.slopes = _normal(*old.slopes.shape, seed=7)
+    other = replace(old, level=0.0 * old.level, slopes=_normal(*old.slopes.shape, seed=8))
+    weak, strong = (other.nearest_to(old.var(), torch.full((N_Y,), value).double()) for value in (1e-9, 1e9))
+    torch.testing.assert_close(weak.var(), old.var(), rtol=1e-4, atol=0)
+    geometric_mean = old.var().log().mean(0).exp()  # log v is nearly linear in the raw units
+    torch.testing.assert_close(strong.var(), geometric_mean.expand(N, -1), rtol=1e-2, atol=0)

@@ -6,7 +6,7 @@ the linearised network, and a draw of them changes the means along their derivat
     μ_d(x) = μ(x; θ*) + J(x) δ_d,   δ_d ~ N(δ*, (Δ + Σ_i J_iᵀ F_i J_i)⁻¹)                        (V5)
 
 with the precision `Δ` of the prior and the curvature `F` of the likelihood (L5). The biases of the variance heads are
-drawn, too, and shift the levels of the variances. Draws of `δ` are made when the network has been trained (V6, V9) and
+drawn, too, and shift the levels of the variances. Draws of `δ` are made when the network has been trained (V9) and
 kept: their covariance is too large to be kept itself.
 """
 

@@ -15,6 +15,7 @@ from .phases import (
     Phase as Phase,
     PhaseFactory as PhaseFactory,
     PriorStartPhase as PriorStartPhase,
+    SteppedPhase as SteppedPhase,
     shuffled as shuffled,
 )
 from .plan import TrainingPlan as TrainingPlan, cosine as cosine, one_cycle as one_cycle

@@ -25,6 +25,7 @@ from equipoise.network import BayesianMLP, Likelihood, MeanHead, layer_views, n_
 
 PRECISIONS = (1e-3, 1e6)  # bounds of the prior precision of a group of weights
 DAMPING = 0.5  # share of a change of a log precision that is made at once
+PROBES = 32  # random vectors that estimate traces
 SINGULAR = 1e-6  # of the largest singular value of L: smaller ones carry no information
 
 
@@ -119,14 +120,17 @@ class TangentKernel:
 
     Attributes:
         head: The mean head at `θ*`, in float64.
-        of_outputs: For each layer, products of the means' derivatives by its pre-activations, `(n · n_y, n · n_y)`.
     """
 
     def __init__(self, network: BayesianMLP, point: Float[Tensor, " P"], x: Float[Tensor, "n n_x"]):
         self.point = point.double()
         self.head = MeanHead.at(self.point, x.double(), network.sizes, network.n_outputs, network.activation)
+
+    @cached_property
+    def of_outputs(self) -> list[Tensor]:
+        """For each layer, products of the means' derivatives by its pre-activations, `(n · n_y, n · n_y)`."""
         flat = [signal.flatten(0, 1) for signal in self.head.signals()]
-        self.of_outputs = [signal @ signal.mT for signal in flat]
+        return [signal @ signal.mT for signal in flat]
 
     @property
     def offset(self) -> Float[Tensor, "n n_y"]:
@@ -146,26 +150,6 @@ class TangentKernel:
             rows = (h * of_weights) @ h.mT + of_biases
             total += (products.view(n, n_y, n, n_y) * rows[:, None, :, None]).view_as(products)
         return total
-
-    def by_group(
-        self, weights: Float[Tensor, "n_by_n_y n_by_n_y"], precisions: PriorPrecisions
-    ) -> Float[Tensor, " n_groups"]:
-        """Compute `Σ W ⊙ K_g` for the kernel `K_g` of each group of weights with its prior variance.
-
-        Args:
-            weights: `W`.
-            precisions: `Δ`.
-        """
-        (n, n_y), parts = self.head.mean.shape, []
-        for layer, (h, products) in enumerate(zip(self.head.inputs, self.of_outputs, strict=True)):
-            of_weights, of_biases = precisions.layer_variances(layer)
-            rows = (weights * products).view(n, n_y, n, n_y).sum((1, 3))
-            of_inputs = (h * (rows @ h)).sum(0)
-            parts += [
-                of_weights * of_inputs if layer == 0 else of_weights * of_inputs.sum(),
-                (of_biases * rows.sum())[None],
-            ]
-        return torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -207,7 +191,7 @@ class Measurements:
             leaf = mean.detach().requires_grad_()
             density = likelihood(gaussian_at(leaf), y, sensor_var).sum()
             (gradient,) = torch.autograd.grad(density, leaf)
-        root = likelihood.curvature_root(gaussian_at(mean), y, sensor_var)
+        root = narrowed(likelihood.curvature_root(gaussian_at(mean), y, sensor_var))
         return cls(weight**0.5 * root, weight * gradient, weight * float(density))
 
     @cached_property
@@ -215,6 +199,16 @@ class Measurements:
         """`e`, with `η = L e`."""
         inverse = torch.linalg.pinv(self.root, rtol=SINGULAR)
         return (inverse @ self.gradient.unsqueeze(-1)).squeeze(-1)
+
+    def loss(self, change: Float[Tensor, "n n_y"]) -> tuple[float, Float[Tensor, "n n_y"]]:
+        """Return the negative log likelihood of means `μ* + δ`, and its gradient.
+
+        Args:
+            change: `δ`.
+        """
+        missed = self.errors - (self.root.mT @ change.unsqueeze(-1)).squeeze(-1)
+        value = 0.5 * float(missed.square().sum() - self.errors.square().sum()) - self.log_likelihood
+        return value, -(self.root @ missed.unsqueeze(-1)).squeeze(-1)
 
     def project(self, covariance: Float[Tensor, "n_by_n_y k"]) -> Float[Tensor, "n_by_c k"]:
         """Multiply by `Lᵀ` from the left."""
@@ -225,6 +219,18 @@ class Measurements:
         """Multiply by `L` from the left."""
         n, _, c = self.root.shape
         return (self.root @ values.view(n, c, -1)).flatten(0, 1)
+
+
+def narrowed(root: Float[Tensor, "n n_y c"]) -> Float[Tensor, "n n_y k"]:
+    """Return a root of the same curvature `L Lᵀ` with no more columns than rows.
+
+    Args:
+        root: `L`.
+    """
+    if root.shape[-1] <= root.shape[-2]:
+        return root
+    values, vectors = torch.linalg.eigh(root @ root.mT)
+    return vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2)
 
 
 class LinearEvidence:
@@ -260,15 +266,10 @@ class LinearEvidence:
         quadratic = self.measurements.errors.square().sum() - self.targets @ self.alpha[:, 0]
         return self.measurements.log_likelihood + float(0.5 * quadratic - self.factor.diagonal().log().sum())
 
-    @cached_property
-    def inverse(self) -> Float[Tensor, "n_by_c n_by_c"]:
-        """`M⁻¹`."""
-        return torch.cholesky_inverse(self.factor)
-
     @property
     def freedom(self) -> Float[Tensor, "n c"]:
         """Degrees of freedom that the weights leave to the errors of each measurement, from 0 to 1."""
-        return self.inverse.diagonal().view(self.measurements.errors.shape)
+        return torch.cholesky_inverse(self.factor).diagonal().view(self.measurements.errors.shape)
 
     @property
     def residuals(self) -> Float[Tensor, "n c"]:
@@ -290,31 +291,41 @@ class LinearEvidence:
         values, vectors = torch.linalg.eigh(own - torch.einsum("knj,kni->nji", half, half))
         return (vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2)).permute(2, 0, 1)
 
-    def update_precisions(self) -> None:
-        """Move the prior precisions towards the largest evidence (K7)."""
-        L_inverse = self.measurements.spread_out(self.inverse)
-        determined = self.kernel.by_group(self.measurements.spread_out(L_inverse.mT.contiguous()), self.precisions)
-        beta = self.measurements.spread_out(self.alpha)
-        norms = self.kernel.by_group(beta @ beta.mT, self.precisions)  # Σ θ² / σ² = βᵀ K_g β
-        self.precisions.update(norms / self.precisions.of_group, determined)
+    def update_precisions(
+        self,
+        generator: torch.Generator,
+        damping: float = DAMPING,
+        weights: Float[Tensor, " P"] | None = None,
+    ) -> float:
+        """Move the prior precisions towards the largest evidence (K7); return how many weights the data determine.
 
-    def changes(self, noise: Float[Tensor, "k P"], errors: Float[Tensor, "k n_by_c"]) -> Float[Tensor, "k P"]:
-        """Draw changes of the weights from the posterior by Matheron's rule.
-
-        ::
-
-            δ₀ = Δ^(−1/2) ξ − θ*,   δ = δ₀ + Δ⁻¹ Jᵀ L M⁻¹ (e − Lᵀ J δ₀ − ε)                  (V6)
+        With random signs ζ, whose products `ζ ζᵀ` are 1 on average,
+        `γ_g = E[ Σ_(p in g) (Jᵀ L M^(−½) ζ)_p² / Δ_p ]`.
 
         Args:
-            noise: Standard normal numbers `ξ` for all weights; zeros for the posterior mean.
-            errors: Standard normal numbers `ε` for the measurements; zeros for the posterior mean.
+            generator: Randomness of the signs.
+            damping: Share of the change of a log precision that is made.
+            weights: Weights whose norms count; by default `Δ⁻¹ Jᵀ L α`, those of the mode.
         """
-        spread, head, own = self.precisions.spread, self.kernel.head, self.precisions.group >= 0
-        start = spread * noise - torch.where(own, self.kernel.point, 0.0)
-        tangents = head.tangents(start)
-        n_y = tangents.shape[-1]
-        along = self.measurements.project(tangents.movedim(0, -1).reshape(-1, len(noise)))
-        missing = self.measurements.errors.reshape(-1, 1) - along - errors.mT
-        solved = self.measurements.spread_out(torch.cholesky_solve(missing, self.factor))
-        pulled = head.pull_back(solved.view(-1, n_y, len(noise)).movedim(-1, 0).contiguous())
-        return start + spread.square() * pulled
+        roots = torch.linalg.solve_triangular(self.factor.mT, self._probes(generator), upper=True)
+        pulled = self._pull_back(torch.cat([self.alpha, roots], 1))
+        var, own = self.precisions.spread.square(), self.precisions.group >= 0
+        weights = var * pulled[0] if weights is None else weights.to(var)
+        parts = weights.square(), var * pulled[1:].square().mean(0)
+        group, zeros = self.precisions.group[own], torch.zeros_like(self.precisions.of_group)
+        squares, determined = (zeros.index_add(0, group, part[own]) for part in parts)
+        self.precisions.update(squares, determined, damping)
+        return float(determined.sum())
+
+    def _probes(self, generator: torch.Generator) -> Float[Tensor, "n_by_c k"]:
+        """Return vectors ζ whose products `ζ ζᵀ` are 1 on average: random ones, or a basis where that is as small."""
+        n = len(self.factor)
+        if n <= PROBES:
+            return n**0.5 * torch.eye(n, dtype=self.factor.dtype, device=self.factor.device)
+        return torch.randint(0, 2, (n, PROBES), generator=generator).to(self.factor).mul_(2).sub_(1)
+
+    def _pull_back(self, columns: Float[Tensor, "n_by_c k"]) -> Float[Tensor, "k P"]:
+        """Multiply by `Jᵀ L`."""
+        n_y = self.kernel.head.mean.shape[1]
+        spread_out = self.measurements.spread_out(columns).view(-1, n_y, columns.shape[1])
+        return self.kernel.head.pull_back(spread_out.movedim(-1, 0).contiguous())

@@ -1,7 +1,7 @@
 """LaplaceRecipe: members trained to their modes, and a linearised Laplace posterior about them (V5)."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from equipoise.data import AnyRows, Rows, TrainingData
@@ -12,7 +12,6 @@ from equipoise.training.loop import train
 from equipoise.training.modes import MODE_PHASES, ModesLearner, starting_modes
 from equipoise.training.recipe import Callback, Fit, Recipe
 
-BATCH = 512
 MOST_OUTPUTS = 8  # at 32 it was measured to be slow and too sure: few whole rows fit into the evidence
 
 
@@ -67,7 +66,7 @@ class LaplaceRecipe(Recipe):
             trained,
             rows,
             None,
-            replace(self.plan, batch_size=self.plan.batch_size or BATCH),
+            self.plan,
             seed=self.seed,
             phases=MODE_PHASES,
             learner=learner,

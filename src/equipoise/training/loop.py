@@ -29,7 +29,7 @@ from equipoise.training.checkpoint import Checkpoint, TrainingError
 from equipoise.training.distributed import ALONE, Group, current
 from equipoise.training.learners import LearnerFactory, learner_of
 from equipoise.training.optimizer import Adam
-from equipoise.training.phases import PHASES, Phase, PhaseFactory
+from equipoise.training.phases import PHASES, Phase, PhaseFactory, SteppedPhase
 from equipoise.training.plan import TrainingPlan
 
 HELD_OUT_KEY = 3  # in the seed of the random numbers of held-out rows
@@ -209,19 +209,13 @@ class TrainingRun:
         self.phase, self.epoch, self.optimizer = phase, 0, self._new_optimizer(phase)
 
     def _epoch(self, phase: Phase) -> dict:
-        clock, total = time.perf_counter(), phase.n_epochs
-        batches = phase.orders(len(self.rows), self.epoch).split(self.plan.rows_per_step(len(self.rows)), dim=1)
-        generator, parts = self._generator(phase.number, self.epoch), []
+        clock = time.perf_counter()
         self.model.train()
-        for i, index in enumerate(batches):
-            batch = self._share(index.flatten(), generator)
-            # Numbers, not tensors: thousands of small tensors would prevent reuse of the batches' memory between them.
-            parts.append(self.step(batch, self.epoch / total + i / (len(batches) * total), generator))
-        sizes = torch.tensor([index.numel() for index in batches], dtype=torch.float64)
         record: dict = {"epoch": len(self.history.epochs), "phase": phase.name}
+        record[phase.loss] = phase.run_epoch(self.rows, self.epoch, self._steps)
+        if not math.isfinite(record[phase.loss]):
+            raise TrainingError(self._not_finite(record[phase.loss]))
         self.group.follow_first(self._trained)
-        record[phase.loss] = float((torch.tensor(parts, dtype=torch.float64) * sizes).sum() / sizes.sum())
-        phase.finish_epoch(self.rows, self.epoch)
         with torch.no_grad():
             record |= phase.summary()
         self.epoch += 1
@@ -233,6 +227,18 @@ class TrainingRun:
         self.history.epochs.append(record)
         return record
 
+    def _steps(self) -> float:
+        """Make the optimizer's steps of an epoch, and return their mean loss."""
+        phase: SteppedPhase = self.phase  # type: ignore[assignment]
+        batches = phase.orders(len(self.rows), self.epoch).split(self.plan.rows_per_step(len(self.rows)), dim=1)
+        generator, total, parts = self._generator(phase.number, self.epoch), phase.n_epochs, []
+        for i, index in enumerate(batches):
+            batch = self._share(index.flatten(), generator)
+            # Numbers, not tensors: thousands of small tensors would prevent reuse of the batches' memory between them.
+            parts.append(self.step(batch, self.epoch / total + i / (len(batches) * total), generator))
+        sizes = torch.tensor([index.numel() for index in batches], dtype=torch.float64)
+        return float((torch.tensor(parts, dtype=torch.float64) * sizes).sum() / sizes.sum())
+
     def step(self, batch: Rows, fraction: float, generator: BatchGenerator) -> float:
         """Make one optimizer step at `fraction` of the phase.
 
@@ -243,7 +249,7 @@ class TrainingRun:
         Returns: The batch's loss before the step, averaged over members.
         Raises: TrainingError, if it is not finite.
         """
-        phase: Phase = self.phase  # type: ignore[assignment]
+        phase: SteppedPhase = self.phase  # type: ignore[assignment]
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * phase.rate(fraction)
         losses = phase.backward(batch, len(self.rows), fraction, generator)

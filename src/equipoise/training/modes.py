@@ -1,15 +1,14 @@
 """Modes: members trained to the mode of their posterior, with the prior's strength learned from the evidence.
 
 Two phases. *Misfit*: means are fitted without balances, each output with a constant variance. *Mode*: means are fitted
-to the joint likelihood and the prior. After some epochs of either, the precisions of the prior move towards those with
-the largest evidence (`evidence.py`), and so do variances, tolerances and sensors (`variance_fit.py`). Nothing is held
-out. At the end every member is linearised about the point where it stopped, and one Gauss–Newton step leads to the mode
-of the linearised network.
+to the joint likelihood and the prior. An epoch of either is a short descent (`descent.py`), after which the precisions
+of the prior move towards those with the largest evidence (`evidence.py`); so do variances, tolerances and sensors
+(`variance_fit.py`). Nothing is held out. At the end every member is linearised about the point where it stopped, and
+one Gauss–Newton step leads to the mode of the linearised network.
 """
 
-import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -18,35 +17,40 @@ from torch import Tensor
 from equipoise.data import AnyRows, Rows
 from equipoise.gaussian import BatchGenerator, DiagonalGaussian, Gaussian
 from equipoise.network import (
+    LIKELIHOODS,
     ConstrainedBNN,
     LinearisedLaplace,
     Members,
     derived_seed,
     marginal,
 )
+from equipoise.training.descent import LossOfMeans, density_loss, descend, normal_loss
 from equipoise.training.distributed import ALONE, Group
 from equipoise.training.evidence import LinearEvidence, Measurements, PriorPrecisions, TangentKernel
 from equipoise.training.learners import MembersLearner
-from equipoise.training.mode_search import held_head, nearest_mode
-from equipoise.training.phases import Phase, shuffled
-from equipoise.training.plan import cosine
+from equipoise.training.phases import Phase
 from equipoise.training.starting_variances import split_variances
 from equipoise.training.variance_fit import FittedMember, VarianceFit, VarianceHead
 from equipoise.training.variance_posterior import LinearisedMember, draw_posterior
 
-UPDATES = {"misfit": 10, "mode": 10}  # of the prior's precisions in a phase
+EPOCHS = {"misfit": 12, "mode": 12}
 FITS = 4  # of variances in the last phase
-RATES = {"misfit": 3e-3, "mode": 1.5e-3}
-STEPS_PER_EPOCH = 4  # at least
-MOST_STEPS = 6000  # of a phase
+STEPS = 12  # of a fit of variances to the evidence
+MORE_STEPS = 30  # while weights are held
+ITERATIONS = 15  # of a descent, in a table that evidence sees as a whole
+MORE_ITERATIONS = 60  # in a larger one
+DESCENT_ROWS = 16384  # at most, at random; priors then count as much as beside all rows
 UPDATE_NUMBERS = 640  # rows × outputs over which evidence is computed between updates
-FINAL_NUMBERS = 4096  # and at the end
+HELD_NUMBERS = 65536  # over which variances are fitted while the weights are held
+FINAL_NUMBERS = 16384  # and at the end
 KEPT_DRAWS = 256
 SEARCHES = 3  # for the modes of a small network, with updates in between
 REPEATS = 3  # of each, since variances are held only nearly
 LAST_REPEATS = 12
+SEARCH_ITERATIONS = 400
 EVIDENCE_SLACK = 10.0  # nats
 FIRST_VARIANCE = 0.1
+LEAST_FREEDOM = 0.2
 
 
 class Modes(Members):
@@ -63,6 +67,7 @@ class Modes(Members):
     precisions: Tensor
     head_precisions: Tensor
     misfit_var: Tensor
+    determined: Tensor
 
     def __init__(self, weights: Float[Tensor, "M P"], sizes: Sequence[int], n_outputs: int):
         super().__init__(weights)
@@ -71,6 +76,7 @@ class Modes(Members):
         self.register_buffer("group", groups.group, persistent=False)
         self.register_buffer("precisions", groups.of_group.repeat(len(weights), 1))
         self.register_buffer("head_precisions", torch.ones(len(weights), n_outputs, dtype=torch.float64))
+        self.register_buffer("determined", torch.zeros(len(weights), dtype=torch.float64))
         self.register_buffer("misfit_var", torch.full((n_outputs,), FIRST_VARIANCE, dtype=torch.float64))
 
     def prior(self, member: int) -> PriorPrecisions:
@@ -101,28 +107,48 @@ class ModesLearner(MembersLearner):
         """The members, with the strength of their priors."""
         return self.members  # type: ignore[return-value]
 
-    def backward_misfit(self, batch: Rows) -> Float[Tensor, " n_members"]:
-        """Return the negative log likelihood per row without balances, and leave the gradient of it and the prior."""
-        x = batch.x.unflatten(0, (self.n_members, -1))
-        mean = self.model.network.at(self.modes.weights, x).mean
-        y, var = batch.y.unflatten(0, (self.n_members, -1)), self.modes.misfit_var
-        measured = ~y.isnan()
-        error = torch.where(measured, y - mean, 0.0)
-        losses = 0.5 * (error.square() / var + torch.where(measured, var.log(), 0.0)).sum(-1).mean(1)
-        return self._with_prior(losses)
+    def descend(self, rows: AnyRows, key: int, joint: bool, iterations: int) -> float:
+        """Move every member towards its mode; return the loss per row, averaged over members, priors included.
 
-    def backward_mode(self, batch: Rows) -> Float[Tensor, " n_members"]:
-        """Return the negative log likelihood per row, and leave the gradient of it and the prior."""
-        x = batch.x.unflatten(0, (self.n_members, -1))
-        prior = self.model.network.at(self.modes.weights, x)
-        flat = DiagonalGaussian(prior.mean.flatten(0, 1), prior.var.detach().flatten(0, 1))
-        return self._with_prior(-self.log_prob(flat, batch).unflatten(0, (self.n_members, -1)).mean(1))
+        Args:
+            rows: Training rows.
+            key: Number of the choice of rows, from a large table.
+            joint: As of `measurements`.
+            iterations: Number of steps.
+        """
+        part, weight = self.some_rows(rows, DESCENT_ROWS * self.model.network.n_outputs, key)
+        total = 0.0
+        for m, precision in enumerate(self.modes.precision_of_each):
+            weights = self.modes.weights[m].detach()
+            loss = self._loss(m, part, weight, joint)
+            better, value = descend(self.model.network, weights, part.x, loss, precision, iterations)
+            self.modes.weights.data[m] = better
+            total += value / self.n_members
+        return total / self.n_rows
 
-    def _with_prior(self, losses: Tensor) -> Tensor:
-        weights = self.modes.weights
-        prior = 0.5 * (self.modes.precision_of_each * weights.square()).sum() / self.n_rows
-        self._differentiate(losses.sum() + prior, [weights])
-        return losses.detach()
+    def _loss(self, member: int, rows: Rows, weight: float, joint: bool) -> LossOfMeans:
+        """Return the loss of a member's means, at variances that are held."""
+        if not joint:
+            return normal_loss(rows.y, self.modes.misfit_var, weight)
+        if self.model.likelihood.name in LIKELIHOODS:  # quadratic in the means
+            var = self._var(member, rows)
+            return self._expanded(rows, var, torch.zeros_like(var), weight).loss
+        return density_loss(lambda mean: self._density(member, mean, rows), weight)
+
+    def _var(self, member: int, rows: Rows) -> Tensor:
+        with torch.no_grad():
+            return self.model.network.at(self.modes.weights[member : member + 1], rows.x).var[0].double()
+
+    def _expanded(self, rows: Rows, var: Tensor, mean: Tensor, weight: float) -> Measurements:
+        """Return what the likelihood of the model says about means."""
+        return Measurements.of(
+            self.model.likelihood,
+            lambda mean: self.conditioned(DiagonalGaussian(mean, var), rows),
+            mean,
+            rows.y,
+            self.sensor_var(rows),
+            weight,
+        )
 
     def conditioned(self, gaussian: DiagonalGaussian, rows: Rows) -> Gaussian:
         """Condition the network's Gaussian on the balances, with tolerances and offsets at their medians.
@@ -181,15 +207,7 @@ class ModesLearner(MembersLearner):
             return Measurements.of(
                 marginal, lambda mean: DiagonalGaussian(mean, var), kernel.head.mean, rows.y, 0.0, weight
             )
-        var = self.model.network.at(self.modes.weights[member : member + 1].detach(), rows.x).var[0].double()
-        return Measurements.of(
-            self.model.likelihood,
-            lambda mean: self.conditioned(DiagonalGaussian(mean, var), rows),
-            kernel.head.mean,
-            rows.y,
-            self.sensor_var(rows),
-            weight,
-        )
+        return self._expanded(rows, self._var(member, rows), kernel.head.mean, weight)
 
     def evidence(self, member: int, rows: Rows, weight: float = 1.0, joint: bool = True) -> LinearEvidence:
         """Linearise a member at its weights and return its posterior at some rows.
@@ -210,11 +228,12 @@ class ModesLearner(MembersLearner):
             key: Number of the choice of rows.
             joint: As of `measurements`; in the first phase its variances are updated, too.
         """
-        part, _ = self.some_rows(rows, UPDATE_NUMBERS, key)
+        part, weight = self.some_rows(rows, UPDATE_NUMBERS, key)
         variances = []
         for m in range(self.n_members):
-            evidence = self.evidence(m, part, joint=joint)
-            evidence.update_precisions()
+            evidence = self.evidence(m, part, weight=weight if joint else 1.0, joint=joint)
+            weights = self.modes.weights[m].detach() if joint and weight > 1 else None
+            self.modes.determined[m] = evidence.update_precisions(self._signs(m, key), weights=weights)
             self.modes.precisions[m] = evidence.precisions.of_group
             if not joint:
                 measured = ~part.y.isnan()
@@ -224,58 +243,81 @@ class ModesLearner(MembersLearner):
         if variances:
             self.modes.misfit_var.copy_(torch.stack(variances).mean(0).clamp_min(1e-8))
 
+    def sees_all(self, rows: AnyRows) -> bool:
+        """Return whether evidence between updates is that of all rows."""
+        return len(rows) * self.model.network.n_outputs <= UPDATE_NUMBERS
+
     @torch.no_grad()
-    def fit_variances(self, rows: AnyRows, key: int, heads: bool, spreads: bool = False) -> None:
-        """Fit variance heads, tolerances and sensors to the evidence of all members, at some of the rows.
+    def fit_variances(self, rows: AnyRows, key: int, heads: bool) -> None:
+        """Fit variance heads, tolerances and sensors.
+
+        In a small table they are fitted to the evidence. From a part of a larger one the evidence would learn the noise
+        of these rows by heart; there they are fitted to all rows (or very many) with the weights held, of which there
+        are fewer than measured numbers. Levels alone, at the start, always follow from the evidence.
 
         Args:
             rows: Training rows.
             key: Number of the choice of rows.
             heads: Whether variances may depend on the inputs.
-            spreads: Whether the uncertainty of tolerances and sensors is computed, too.
         """
-        part, weight = self.some_rows(rows, UPDATE_NUMBERS, key)
+        held = heads and not self.sees_all(rows)
+        self._variance_fit(rows, key, held).run(heads, MORE_STEPS if held else STEPS)
+
+    @torch.no_grad()
+    def set_spreads(self, rows: AnyRows, key: int) -> None:
+        """Set how uncertain tolerances and sensors are.
+
+        Args:
+            rows: Training rows.
+            key: Number of the choice of rows.
+        """
+        self._variance_fit(rows, key, held=not self.sees_all(rows)).set_spreads()
+
+    def _variance_fit(self, rows: AnyRows, key: int, held: bool) -> VarianceFit:
+        part, weight = self.some_rows(rows, HELD_NUMBERS if held else UPDATE_NUMBERS, key)
         members = []
         for m in range(self.n_members):
             weights, precisions = self.modes.weights[m].detach(), self.modes.prior(m)
             kernel = TangentKernel(self.model.network, weights, part.x)
+            covariance = None if held else kernel.covariance(precisions)
             head = VarianceHead.of(self.model, weights, part.x)
-            members.append(FittedMember(weights, kernel, precisions, kernel.covariance(precisions), head))
-        fit = VarianceFit(self.model, part, members, self.modes.head_precisions, weight)
-        fit.run(heads)
-        if spreads:
-            fit.set_spreads()
+            freedom = 1.0 - float(self.modes.determined[m]) / (weight * float((~part.y.isnan()).sum()))
+            members.append(FittedMember(weights, kernel, precisions, covariance, head, max(freedom, LEAST_FREEDOM)))
+        return VarianceFit(self.model, part, members, self.modes.head_precisions, weight)
+
+    def _signs(self, member: int, key: int) -> torch.Generator:
+        return torch.Generator().manual_seed(derived_seed(self.seed, 14, key, member))
 
     @torch.no_grad()
     def reach_modes(self, rows: AnyRows, key: int) -> None:
-        """Bring all members to modes of their posterior, unless weights outnumber what was measured.
+        """Bring all members to modes of their posterior, in a small table with more measured numbers than weights.
 
-        With as many weights as that, there are modes at which hidden units know the noise by heart. Such networks are
+        With more weights than that, there are modes at which hidden units know the noise by heart. Such networks are
         linearised where they stopped.
 
         Args:
-            rows: Training rows; only those of a small table are used, since all are needed.
+            rows: Training rows.
             key: Number of the choice of rows, for updates in between.
         """
-        part, weight = self.some_rows(rows, FINAL_NUMBERS, 0)
-        if weight > 1 or int((self.modes.group >= 0).sum()) > int((~part.y.isnan()).sum()):
+        part, _ = self.some_rows(rows, UPDATE_NUMBERS, 0)
+        if not self.sees_all(rows) or int((self.modes.group >= 0).sum()) > int((~part.y.isnan()).sum()):
             return
         for search in range(SEARCHES):
             if search > 0:
                 self.update_priors(rows, key + search, joint=True)
-                self.fit_variances(rows, key + search, heads=True, spreads=search + 1 == SEARCHES)
-            for m, weights in enumerate(self.modes.weights.detach().unbind()):
+                self.fit_variances(rows, key + search, heads=True)
+            for member in range(self.n_members):
                 for _ in range(LAST_REPEATS if search + 1 == SEARCHES else REPEATS):
-                    self._search(m, weights, part)
+                    self._search(member, part)
 
-    def _search(self, member: int, weights: Float[Tensor, " P"], rows: Rows) -> None:
+    def _search(self, member: int, rows: Rows) -> None:
         """Move a member's weights to the nearest mode, in place, and hold its variances."""
-        kernel = TangentKernel(self.model.network, weights, rows.x)
-        var = VarianceHead.of(self.model, weights, rows.x).var()
-        measurements = self.measurements(member, kernel, rows, 1.0, joint=True)
-        weights.copy_(nearest_mode(self.model.network, weights, rows.x, self.modes.prior(member), measurements))
+        weights, precision = self.modes.weights[member].detach(), self.modes.precision_of_each[member]
+        var, loss = self._var(member, rows), self._loss(member, rows, 1.0, joint=True)
+        reached, _ = descend(self.model.network, weights, rows.x, loss, precision, SEARCH_ITERATIONS)
+        weights.copy_(reached)
         head = VarianceHead.of(self.model, weights, rows.x)
-        held_head(head, var, self.modes.head_precisions[member]).write(self.model, weights)
+        head.nearest_to(var, self.modes.head_precisions[member]).write(self.model, weights)
 
     @torch.no_grad()
     def start_variances(self, rows: AnyRows, validation: Rows | None, init_std: float) -> None:
@@ -288,6 +330,9 @@ class ModesLearner(MembersLearner):
         for weights in reversed(self.modes.weights.unbind()):
             split_variances(self.model, rows, self.modes.misfit_var, weights)
         self.modes.head_precisions.fill_(0.1 * len(rows))
+
+    def _density(self, member: int, mean: Tensor, rows: Rows) -> Tensor:
+        return self.log_prob(DiagonalGaussian(mean, self._var(member, rows)), rows)
 
     @torch.no_grad()
     def posterior(self, rows: AnyRows, n_kept: int = KEPT_DRAWS) -> LinearisedLaplace:
@@ -330,61 +375,33 @@ def member_shares(log_evidence: Float[Tensor, " M"]) -> Float[Tensor, " M"]:
 
 
 class _ModePhase(Phase):
-    """The common part of both phases: few steps in an epoch, and updates of the priors after some epochs."""
+    """The common part of both phases: epochs of a descent and of updates of the priors; arguments as of `Phase`."""
 
     learner: ModesLearner
+    loss = "nll"
+    joint: bool
 
     @property
     def n_epochs(self) -> int:
-        """Half of the plan's epochs, fewer over large tables."""
-        n_rows = self.learner.n_rows
-        per_epoch = max(STEPS_PER_EPOCH, math.ceil(n_rows / self.plan.rows_per_step(n_rows)))
-        return max(1, min(self.plan.max_epochs // 2, MOST_STEPS // per_epoch))
+        """At most half of the plan's epochs."""
+        return max(1, min(self.plan.max_epochs // 2, EPOCHS[self.name]))
 
-    def start(self, rows: AnyRows, validation: Rows | None) -> None:
-        """Start from the weights as they are.
-
-        Args:
-            rows, validation: No effect.
-        """
-
-    def orders(self, n_rows: int, epoch: int) -> Tensor:
-        """Return orders of the rows with at least `STEPS_PER_EPOCH` steps.
-
-        Args:
-            n_rows: Number of rows.
-            epoch: Number of the epoch within the phase.
-        """
-        steps = math.ceil(n_rows / self.plan.rows_per_step(n_rows))
-        passes = max(1, math.ceil(STEPS_PER_EPOCH / steps))
-        generators = map(torch.Generator().manual_seed, self.learner.shuffling_seeds(self.number, epoch))
-        return torch.stack([shuffled(n_rows, passes, generator) for generator in generators])
-
-    def groups(self) -> list[dict]:
-        """Return the weights."""
-        return [{"params": self.learner.means(), "peak": RATES[self.name]}]
-
-    def rate(self, fraction: float) -> float:
-        """Return the rate of a cosine decay."""
-        return cosine(fraction)
-
-    def finish_epoch(self, rows: AnyRows, epoch: int) -> None:
-        """Update the priors after some of the epochs.
-
-        Args:
-            rows: Training rows.
-            epoch: Number of the epoch within the phase, from 0.
-        """
-        if _is_due(epoch, self.n_epochs, UPDATES[self.name]):
-            self.update(rows, epoch)
+    def run_epoch(self, rows: AnyRows, epoch: int, steps: Callable[[], float]) -> float:
+        """Make a descent, and update what follows from the evidence; arguments are those of `Phase.run_epoch`."""
+        key = epoch + self.number * EPOCHS["misfit"]
+        iterations = ITERATIONS if self.learner.sees_all(rows) else MORE_ITERATIONS
+        loss = self.learner.descend(rows, key, self.joint, iterations)
+        self.update(rows, epoch, key)
+        return loss
 
     @abstractmethod
-    def update(self, rows: AnyRows, epoch: int) -> None:
+    def update(self, rows: AnyRows, epoch: int, key: int) -> None:
         """Update what follows from the evidence.
 
         Args:
             rows: Training rows.
             epoch: Number of the epoch within the phase.
+            key: Number of the choice of rows.
         """
 
     def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
@@ -404,31 +421,24 @@ class _ModePhase(Phase):
 class MisfitPhase(_ModePhase):
     """The first phase: means alone, without balances, each output with a constant variance."""
 
-    name, number, loss = "misfit", 0, "nll"
+    name, number, joint = "misfit", 0, False
 
-    def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the misfit; arguments are those of `Phase.backward`.
-
-        Args:
-            batch: The rows.
-            n_rows, fraction, generator: No effect.
-        """
-        return self.learner.backward_misfit(batch)
-
-    def update(self, rows: AnyRows, epoch: int) -> None:
-        """Update precisions of the priors, and variances.
+    def start(self, rows: AnyRows, validation: Rows | None) -> None:
+        """Start from the weights as they are.
 
         Args:
-            rows: Training rows.
-            epoch: Number of the epoch within the phase.
+            rows, validation: No effect.
         """
-        self.learner.update_priors(rows, epoch, joint=False)
+
+    def update(self, rows: AnyRows, epoch: int, key: int) -> None:
+        """Update precisions of the priors, and variances; arguments are those of `_ModePhase.update`."""
+        self.learner.update_priors(rows, key, joint=False)
 
 
 class ModePhase(_ModePhase):
     """The second phase: means on the joint likelihood and the prior."""
 
-    name, number, loss = "mode", 1, "nll"
+    name, number, joint = "mode", 1, True
 
     def start(self, rows: AnyRows, validation: Rows | None) -> None:
         """Split the variances of the first phase, and fit them to the evidence.
@@ -439,44 +449,18 @@ class ModePhase(_ModePhase):
         """
         self.learner.start_variances(rows, validation, 0.0)
         self.learner.fit_variances(rows, 0, heads=False)
-        self.learner.fit_variances(rows, 0, heads=True)
+        if self.learner.sees_all(rows):
+            self.learner.fit_variances(rows, 0, heads=True)
 
-    def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the negative log likelihood and the prior.
-
-        Args:
-            batch: The rows.
-            n_rows, fraction, generator: No effect.
-        """
-        return self.learner.backward_mode(batch)
-
-    def update(self, rows: AnyRows, epoch: int) -> None:
-        """Update precisions of the priors, and now and then variances.
-
-        Args:
-            rows: Training rows.
-            epoch: Number of the epoch within the phase.
-        """
-        self.learner.update_priors(rows, self.n_epochs + epoch, joint=True)
-        if _is_due(epoch, self.n_epochs, FITS):
-            last = epoch + 1 >= self.n_epochs
-            self.learner.fit_variances(rows, self.n_epochs + epoch, heads=True, spreads=last)
-            if last:
-                self.learner.reach_modes(rows, 2 * self.n_epochs)
-
-    def limit_gradients(self) -> None:
-        """Hold the heads, and clip."""
-        grad = self.learner.modes.weights.grad
-        if grad is not None:
-            grad *= self.learner.modes.group >= 0
-        super().limit_gradients()
-
-
-def _is_due(epoch: int, n_epochs: int, times: int) -> bool:
-    """Return whether an epoch is one of `times` evenly spaced ones, the last among them, after the first quarter."""
-    first = n_epochs // 4
-    due = {first + round((n_epochs - 1 - first) * (i + 1) / times) for i in range(times)} | {n_epochs - 1}
-    return epoch in due
+    def update(self, rows: AnyRows, epoch: int, key: int) -> None:
+        """Update precisions of the priors and variances; arguments are those of `_ModePhase.update`."""
+        last = epoch + 1 == self.n_epochs
+        self.learner.update_priors(rows, key, joint=True)
+        if last or (epoch + 1) % max(1, self.n_epochs // FITS) == 0:
+            self.learner.fit_variances(rows, key, heads=True)
+        if last:
+            self.learner.reach_modes(rows, key)
+            self.learner.set_spreads(rows, key)
 
 
 MODE_PHASES = (MisfitPhase, ModePhase)

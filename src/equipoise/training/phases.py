@@ -66,6 +66,45 @@ class Phase(ABC):
             validation: Held-out rows; None without any.
         """
 
+    @abstractmethod
+    def run_epoch(self, rows: AnyRows, epoch: int, steps: Callable[[], float]) -> float:
+        """Run an epoch, and return its loss.
+
+        Args:
+            rows: Training rows.
+            epoch: Number of the epoch within the phase, from 0.
+            steps: Makes the optimizer's steps of a `SteppedPhase` in this epoch, and returns their mean loss.
+        """
+
+    def groups(self) -> list[dict]:
+        """Return the parameters that the optimizer moves, in groups with `params` and the `peak` of their rate."""
+        return []
+
+    @abstractmethod
+    def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
+        """Return the loss on held-out rows, one for each member.
+
+        Args:
+            rows: The held-out rows.
+            generator: Randomness, the same in every epoch.
+        """
+
+    def is_warming_up(self, epoch: int) -> bool:
+        """Return whether the objective still changes in the epoch with this number, from 1."""
+        return False
+
+    def summary(self) -> dict:
+        """Return further entries for the record of an epoch."""
+        return {}
+
+
+class SteppedPhase(Phase):
+    """A phase whose epochs are steps of the optimizer on batches; arguments are those of `Phase`."""
+
+    def run_epoch(self, rows: AnyRows, epoch: int, steps: Callable[[], float]) -> float:
+        """Make the steps; arguments are those of `Phase.run_epoch`."""
+        return steps()
+
     def orders(self, n_rows: int, epoch: int) -> Int64[Tensor, "n_members n_shown"]:
         """Return the order in which each member sees the rows in an epoch, which may pass over them several times.
 
@@ -99,34 +138,8 @@ class Phase(ABC):
         """Change gradients before a step: they are clipped."""
         self.learner.clip(self.plan.max_grad_norm)
 
-    @abstractmethod
-    def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
-        """Return the loss on held-out rows, one for each member.
 
-        Args:
-            rows: The held-out rows.
-            generator: Randomness, the same in every epoch.
-        """
-
-    def is_warming_up(self, epoch: int) -> bool:
-        """Return whether the objective still changes in the epoch with this number, from 1."""
-        return False
-
-    def finish_epoch(self, rows: AnyRows, epoch: int) -> None:
-        """Change what follows from the state after an epoch; nothing by default.
-
-        Args:
-            rows: Training rows.
-            epoch: Number of the epoch within the phase, from 0.
-        """
-        return None
-
-    def summary(self) -> dict:
-        """Return further entries for the record of an epoch."""
-        return {}
-
-
-class MeansPhase(Phase):
+class MeansPhase(SteppedPhase):
     """The first phase: the means alone, on their errors."""
 
     name, number, loss = "means", 0, "rmse"
@@ -144,7 +157,7 @@ class MeansPhase(Phase):
         return one_cycle(fraction)
 
     def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the error of the means; arguments are those of `Phase.backward`."""
+        """Differentiate the error of the means; arguments are those of `SteppedPhase.backward`."""
         return self.learner.backward_error(batch, generator, self.error)
 
     def validate(self, rows: Rows, generator: BatchGenerator) -> Tensor:
@@ -152,7 +165,7 @@ class MeansPhase(Phase):
         return self.learner.held_out_error(rows, generator, self.error)
 
 
-class BoundPhase(Phase):
+class BoundPhase(SteppedPhase):
     """The second phase: everything, on the negative evidence lower bound (E2), whose divergences gain weight."""
 
     name, number, loss, can_stop = "elbo", 1, "nll", True
@@ -174,7 +187,7 @@ class BoundPhase(Phase):
         return min(1.0, fraction / max(self.plan.kl_warmup, 1e-9))
 
     def backward(self, batch: Rows, n_rows: int, fraction: float, generator: BatchGenerator) -> Tensor:
-        """Differentiate the bound, return its likelihood per row; arguments are those of `Phase.backward`."""
+        """Differentiate the bound, return its likelihood per row; arguments are those of `SteppedPhase.backward`."""
         kl_weight, temperature = self.kl_weight(fraction), self.plan.temperature
         return self.learner.backward_bound(batch, n_rows, generator, kl_weight, temperature)
 

@@ -21,7 +21,7 @@ from equipoise.network import MeanHead, layer_views
 from equipoise.training.evidence import PriorPrecisions
 
 REST = 4e-3  # variance that is left to no direction, in units of the noise, on average over means
-MOST_DIRECTIONS = 1024
+MOST_DIRECTIONS = 1600
 AT_ONCE, CANDIDATES = 32, 128  # pivots
 SINGULAR = 1e-9  # share of a variance below which a pivot is rounding
 

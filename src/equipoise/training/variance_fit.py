@@ -8,7 +8,7 @@ head without support is a constant.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from equipoise.training.evidence import LinearEvidence, Measurements, PriorPreci
 
 VARIANCE_PRIOR = (-8.0, 3.0)  # mean and standard deviation of the logarithm of v: sensors explain what they can
 HEAD_PRECISIONS = (1e-1, 1e6)
-STEPS = 12  # of the optimizer
 
 
 @dataclass
@@ -79,6 +78,21 @@ class VarianceHead:
         """Compute the variances of the rows (V3)."""
         return log_var(self.level + self.units @ self.slopes).exp()
 
+    def nearest_to(self, var: Float[Tensor, "n n_y"], precisions: Float[Tensor, " n_y"]) -> "VarianceHead":
+        """Return the head over the same hidden units that comes closest to known variances.
+
+        Least squares of log v count a half for each row, which is Fisher's information of a normal likelihood.
+
+        Args:
+            var: The variances of the rows.
+            precisions: Prior precision of each output's slopes.
+        """
+        raw = LOG_VAR_BOUND * torch.atanh((var.log() / LOG_VAR_BOUND).clamp(-0.99, 0.99))
+        level, U = raw.mean(0), self.units
+        curvature = 0.5 * U.mT @ U + torch.diag_embed(precisions[:, None].expand(-1, U.shape[1]))
+        slopes = torch.linalg.solve(curvature, 0.5 * (U.mT @ (raw - level)).mT.unsqueeze(-1)).squeeze(-1).mT
+        return replace(self, level=level, slopes=slopes)
+
 
 def log_var(raw: Tensor) -> Tensor:
     """Compute `log v` from raw units of the variance head (V3)."""
@@ -93,15 +107,18 @@ class FittedMember:
         weights: The member's weights `θ*`.
         kernel: Its network, linearised.
         precisions: `Δ`.
-        covariance: `J Δ⁻¹ Jᵀ`.
+        covariance: `J Δ⁻¹ Jᵀ`; None if the weights are held at `θ*`, and not integrated out.
         head: Its variance head.
+        freedom: Share of the measured numbers that the weights leave free. Where the weights are held, errors are as
+            much larger as residuals are smaller for having been fitted.
     """
 
     weights: Float[Tensor, " P"]
     kernel: TangentKernel
     precisions: PriorPrecisions
-    covariance: Float[Tensor, "n_by_n_y n_by_n_y"]
+    covariance: Float[Tensor, "n_by_n_y n_by_n_y"] | None
     head: VarianceHead
+    freedom: float = 1.0
 
 
 class VarianceFit:
@@ -128,7 +145,7 @@ class VarianceFit:
         self.tolerance = None if model.conditioning is None else model.conditioning.tolerance
         self.sensor = model.sensor
 
-    def run(self, heads: bool = True, steps: int = STEPS) -> float:
+    def run(self, heads: bool = True, steps: int = 12) -> float:
         """Fit, and return the mean log evidence of the members, priors included.
 
         Args:
@@ -250,6 +267,11 @@ class VarianceFit:
         self, member: FittedMember, var: Tensor, tol_var: Tensor | None, sensor_var: Tensor | float
     ) -> tuple[Float[Tensor, "n_points n n_y"], Float[Tensor, " n_points"], float]:
         """Return sigma points of the posterior of the means with their weights, and the log evidence (K6)."""
+        if member.covariance is None:
+            mean, y = member.kernel.head.mean, self.rows.y
+            mean = torch.where(y.isnan(), mean, y + (mean - y) / member.freedom**0.5)
+            density = self.model.likelihood(self._gaussian(mean, var, tol_var), self.rows.y, sensor_var)
+            return mean[None], mean.new_ones(1), float(density.sum())
         evidence = LinearEvidence(
             member.kernel, member.precisions, self._measurements(member, var, tol_var, sensor_var), member.covariance
         )
