@@ -151,4 +151,4 @@ def test_a_head_comes_as_close_to_known_variances_as_its_units_allow():
     weak, strong = (other.nearest_to(old.var(), torch.full((N_Y,), value).double()) for value in (1e-9, 1e9))
     torch.testing.assert_close(weak.var(), old.var(), rtol=1e-4, atol=0)
     geometric_mean = old.var().log().mean(0).exp()  # log v is nearly linear in the raw units
-    torch.testing.assert_close(strong.var(), geometric_mean.expand(N, -1), rtol=1e-2, atol=0)
+    torch.testing.assert_close(strong.var(), geometric_mean.expand(N, -1), rtol=5e-2, atol=0)
