@@ -26,6 +26,7 @@ def descend(
     loss: LossOfMeans,
     precision: Float[Tensor, " P"],
     iterations: int,
+    in_prior_units: bool = True,
 ) -> tuple[Float[Tensor, " P"], float]:
     """Return weights with a lower loss, and this loss: that of the means, plus `½ Σ Δ θ²`.
 
@@ -36,19 +37,22 @@ def descend(
         loss: Loss of the means.
         precision: Prior precision `Δ` of each weight; where it is 0, the weight stays.
         iterations: Number of steps of L-BFGS, at most.
+        in_prior_units: Whether steps are taken in units of the prior, in which all weights are of one size. That is the
+            shorter way to the mode. In their own units, the weights of inputs without effect fall first.
     """
-    x, start = x.double(), weights.double()
-    spread = torch.where(precision > 0, precision.double().rsqrt(), 0.0)
+    x, start, precision = x.double(), weights.double(), precision.double()
+    unit = precision.rsqrt() if in_prior_units else torch.ones_like(precision)
+    spread, penalty = torch.where(precision > 0, unit, 0.0), (precision * unit.square()).nan_to_num(0.0).cpu().numpy()
 
     def at(units: np.ndarray) -> Tensor:
-        """Return weights from those in units of their prior, in which all are of one size."""
         return torch.where(spread > 0, spread * torch.as_tensor(units, device=x.device), start)
 
     def objective(units: np.ndarray) -> tuple[float, np.ndarray]:
         head = MeanHead.at(at(units), x, network.sizes, network.n_outputs, network.activation)
         value, cotangents = loss(head.mean)
         gradient = (spread * head.pull_back(cotangents[None])[0]).cpu().numpy()
-        return value + 0.5 * float(units @ units), gradient + units
+        pull = penalty * units
+        return value + 0.5 * float(units @ pull), gradient + pull
 
     with torch.no_grad():
         units = torch.where(spread > 0, start / spread, 0.0).cpu().numpy()

@@ -117,11 +117,11 @@ class ModesLearner(MembersLearner):
             iterations: Number of steps.
         """
         part, weight = self.some_rows(rows, DESCENT_ROWS * self.model.network.n_outputs, key)
-        total = 0.0
+        total, scaled = 0.0, not self.sees_all(rows)
         for m, precision in enumerate(self.modes.precision_of_each):
             weights = self.modes.weights[m].detach()
             loss = self._loss(m, part, weight, joint)
-            better, value = descend(self.model.network, weights, part.x, loss, precision, iterations)
+            better, value = descend(self.model.network, weights, part.x, loss, precision, iterations, scaled)
             self.modes.weights.data[m] = better
             total += value / self.n_members
         return total / self.n_rows
