@@ -1,7 +1,8 @@
 """`python -m benchmarks.small_tables [--quick]`: posteriors of the weights on small tables, beside a Gaussian process.
 
 Each table is fitted with `posterior="mean-field"`, with `posterior="laplace"` and by a Gaussian process per output with
-one length for each input (conditioned on the balance exactly where there is one), over several seeds. Every seed has
+one length for each input (conditioned on the balance exactly where there is one), over several seeds. Layers of 32 are
+wide enough for "laplace", which has no use for the default's 64 on such tables. Every seed has
 its own rows and its own starting weights. Scores are of new rows; what this printed is in docs/defaults.md.
 """
 
@@ -22,12 +23,18 @@ import equipoise as eq
 
 Array = NDArray[np.float64]
 N_TEST = 500
+HIDDEN = {"mean-field": {}, "laplace": {"hidden": (32, 32)}}
 SUM = {
     n: eq.LinearConstraint.from_equations(
         "total = a + b", inputs=[f"x{i}" for i in range(n)], outputs=["a", "b", "total"]
     )
     for n in (1, 10)
 }
+FLOWS = eq.LinearConstraint.from_equations(
+    ["t0 = p0 + p1 + p2", "t1 = p3 + p4 + p5"],
+    inputs=[f"x{i}" for i in range(6)],
+    outputs=[*(f"p{i}" for i in range(6)), "t0", "t1"],
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,20 @@ def ten(seed: int) -> Table:
     return Table(X, truth + 0.1 * rng.standard_normal(truth.shape), truth, 100, SUM[10])
 
 
+def flows(n: int) -> Callable[[int], Table]:
+    """Return six flows and two sums of three of them over six inputs, measured to five per cent of their spread."""
+
+    def table(seed: int) -> Table:
+        rng = np.random.default_rng(100 + seed)
+        X, W = rng.uniform(-1, 1, (n + N_TEST, 6)), rng.standard_normal((6, 6))
+        parts = np.sin(0.7 * X @ W) + 0.3 * (X @ rng.standard_normal((6, 6))) ** 2
+        truth = np.column_stack([parts, parts[:, :3].sum(1), parts[:, 3:].sum(1)])
+        Y = truth + 0.05 * truth.std(0) * rng.standard_normal(truth.shape)
+        return Table(X, Y, truth, n, FLOWS)
+
+    return table
+
+
 TABLES: dict[str, Callable[[int], Table]] = {
     "friedman 1": friedman(make_friedman1, 1.0, 300),
     "friedman 2": friedman(make_friedman2, 60.0, 300),
@@ -95,6 +116,8 @@ TABLES: dict[str, Callable[[int], Table]] = {
     "hull": hull,
     "gap": gap,
     "ten inputs": ten,
+    "flows, 300 rows": flows(300),
+    "flows, 2,000 rows": flows(2000),
 }
 
 
@@ -121,7 +144,7 @@ class Scores:
 
 def ours(posterior: str, table: Table, seed: int, quick: bool) -> Scores:
     """Fit a network and score it."""
-    more = {"max_epochs": 20, "hidden": (8,)} if quick else {}
+    more = {"max_epochs": 20, "hidden": (8,)} if quick else HIDDEN[posterior]
     model = eq.ConstrainedBNNRegressor(table.balances, posterior=posterior, random_state=seed, **more)
     start = time.process_time()
     model.fit(table.X[: table.n], table.Y[: table.n])
@@ -158,10 +181,10 @@ def gaussian_process(table: Table, seed: int, quick: bool) -> Scores:
     seconds = time.process_time() - start
     mean, std, noise = np.column_stack(means), np.column_stack(stds), np.array(noises)
     if table.balances is not None:
-        B = table.balances.B[0]
-        gain = std**2 * B / ((std * B) ** 2).sum(1, keepdims=True)
-        mean = mean - gain * (mean @ B)[:, None]
-        std = std * np.sqrt(np.maximum(1.0 - gain * B, 1e-12))
+        for B in table.balances.B:  # no output is in two balances
+            gain = std**2 * B / ((std * B) ** 2).sum(1, keepdims=True)
+            mean = mean - gain * (mean @ B)[:, None]
+            std = std * np.sqrt(np.maximum(1.0 - gain * B, 1e-12))
     truth, Y, unit = table.truth[table.n :], table.Y[table.n :], table.truth.std(0)
     total = np.sqrt(std**2 + noise**2)
     z = (Y - mean) / total
@@ -181,6 +204,7 @@ METHODS: dict[str, Callable[[Table, int, bool], Scores]] = {
     "laplace": lambda table, seed, quick: ours("laplace", table, seed, quick),
     "Gaussian process": gaussian_process,
 }
+TOO_LARGE = {"flows, 2,000 rows"}  # for a Gaussian process with the search for its lengths
 
 
 def lines(seeds: Sequence[int], quick: bool = False) -> Iterator[str]:
@@ -194,6 +218,8 @@ def lines(seeds: Sequence[int], quick: bool = False) -> Iterator[str]:
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
     for name, make in TABLES.items():
         for method, score in METHODS.items():
+            if score is gaussian_process and name in TOO_LARGE:
+                continue
             results = [score(make(seed), seed, quick) for seed in seeds]
             yield f"| {name} | {method} | " + " | ".join(_cells(results)) + " |"
 

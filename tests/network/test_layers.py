@@ -112,7 +112,7 @@ def test_parameters_changed_before_the_gradient_is_asked_for_are_noticed():
     loss = net.at_means(values(6, 3)).mean.sum()
     with torch.no_grad():
         net.posterior.loc.add_(1.0)
-    with pytest.raises(RuntimeError, match="modified (by an )?inplace"):
+    with pytest.raises(RuntimeError, match=r"modified (by an )?inplace"):
         loss.backward()
 
 

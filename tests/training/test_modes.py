@@ -182,3 +182,17 @@ def test_in_a_larger_table_variances_are_those_of_all_residuals_with_the_freedom
     assert first.covariance is None
     assert len(first.kernel.head.mean) == n_rows  # all of them, although the evidence sees ten
     assert not learner.sees_all(rows)
+
+
+def test_in_a_larger_table_an_output_that_is_measured_seldom_keeps_the_variance_of_its_residuals(learner, monkeypatch):
+    monkeypatch.setattr(modes, "UPDATE_NUMBERS", 10)  # five rows, which mostly have no measurement of the first output
+    rows = _rows(N_ROWS)
+    rows.y[2:, 0] = torch.nan
+    rows.y[:2, 0] = torch.tensor([3.0, -4.0])
+    learner.update_priors(rows, key=0, joint=False)
+    means = learner.model.network.at(learner.modes.weights.detach(), rows.x).mean
+    expected = []
+    for mean, determined in zip(means, learner.modes.determined, strict=True):
+        freedom = max(1 - float(determined) / int((~rows.y.isnan()).sum()), 0.2)
+        expected.append(float((rows.y[:2, 0] - mean[:2, 0]).square().mean()) / freedom)
+    assert float(learner.modes.misfit_var[0]) == pytest.approx(sum(expected) / M, rel=1e-5)

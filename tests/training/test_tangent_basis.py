@@ -47,3 +47,10 @@ def test_changes_of_the_weights_have_their_coordinates_and_the_prior():
     torch.testing.assert_close(covariance, torch.diag(precisions.spread.square()), rtol=0, atol=1e-8)
     own = precisions.group >= 0
     torch.testing.assert_close(start[0], torch.where(own, -basis.point, 0.0), rtol=0, atol=1e-12)
+
+
+def test_where_the_rows_say_nothing_some_directions_are_kept():
+    basis, K, _ = _basis(0.5, information=1e-9)
+    assert 1 <= basis.columns.shape[1] <= 32
+    left = K - basis.columns @ basis.columns.mT
+    assert float(torch.linalg.eigvalsh(left).min()) > -1e-10 * float(K.diagonal().max())

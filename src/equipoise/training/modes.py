@@ -130,7 +130,7 @@ class ModesLearner(MembersLearner):
         """Return the loss of a member's means, at variances that are held."""
         if not joint:
             return normal_loss(rows.y, self.modes.misfit_var, weight)
-        if self.model.likelihood.name in LIKELIHOODS:  # quadratic in the means
+        if type(self.model.likelihood) in map(type, LIKELIHOODS.values()):  # quadratic in the means
             var = self._var(member, rows)
             return self._expanded(rows, var, torch.zeros_like(var), weight).loss
         return density_loss(lambda mean: self._density(member, mean, rows), weight)
@@ -235,13 +235,27 @@ class ModesLearner(MembersLearner):
             weights = self.modes.weights[m].detach() if joint and weight > 1 else None
             self.modes.determined[m] = evidence.update_precisions(self._signs(m, key), weights=weights)
             self.modes.precisions[m] = evidence.precisions.of_group
-            if not joint:
+            if not joint and weight == 1:
                 measured = ~part.y.isnan()
                 squares = torch.where(measured, evidence.residuals.square(), 0.0).sum(0)
                 freedom = torch.where(measured, evidence.freedom, 0.0).sum(0)
                 variances.append(self.modes.misfit_var * squares / freedom.clamp_min(1e-6))
+        if not joint and weight > 1:
+            variances = [self._residual_var(m, rows, key) for m in range(self.n_members)]
         if variances:
             self.modes.misfit_var.copy_(torch.stack(variances).mean(0).clamp_min(1e-8))
+
+    def _residual_var(self, member: int, rows: AnyRows, key: int) -> Tensor:
+        """Return the mean square of each output's residuals per degree of freedom; as before where none is measured."""
+        part, weight = self.some_rows(rows, HELD_NUMBERS, key)
+        error = part.y - self.model.network.at(self.modes.weights[member : member + 1], part.x).mean[0]
+        mean = error.square().nanmean(0)
+        return torch.where(mean.isnan(), self.modes.misfit_var, mean / self._freedom(member, part, weight))
+
+    def _freedom(self, member: int, rows: Rows, weight: float) -> float:
+        """Return the share of the measured numbers that a member's weights leave free."""
+        freedom = 1.0 - float(self.modes.determined[member]) / (weight * float((~rows.y.isnan()).sum()))
+        return max(freedom, LEAST_FREEDOM)
 
     def sees_all(self, rows: AnyRows) -> bool:
         """Return whether evidence between updates is that of all rows."""
@@ -281,8 +295,8 @@ class ModesLearner(MembersLearner):
             kernel = TangentKernel(self.model.network, weights, part.x)
             covariance = None if held else kernel.covariance(precisions)
             head = VarianceHead.of(self.model, weights, part.x)
-            freedom = 1.0 - float(self.modes.determined[m]) / (weight * float((~part.y.isnan()).sum()))
-            members.append(FittedMember(weights, kernel, precisions, covariance, head, max(freedom, LEAST_FREEDOM)))
+            freedom = self._freedom(m, part, weight)
+            members.append(FittedMember(weights, kernel, precisions, covariance, head, freedom))
         return VarianceFit(self.model, part, members, self.modes.head_precisions, weight)
 
     def _signs(self, member: int, key: int) -> torch.Generator:
@@ -347,7 +361,7 @@ class ModesLearner(MembersLearner):
         part, weight = self.some_rows(rows, FINAL_NUMBERS, 0)
         points, model = self.modes.weights.detach(), self.model
         members = [LinearisedMember(model, point, self.modes.prior(m), part, weight) for m, point in enumerate(points)]
-        shares = member_shares(torch.tensor([each.log_evidence for each in members], dtype=torch.float64))
+        shares = member_shares(torch.tensor([each.log_evidence / weight for each in members], dtype=torch.float64))
         generator = torch.Generator().manual_seed(derived_seed(self.seed, 13))
         sample = draw_posterior(model, members, shares, part, n_kept, generator)
         if model.conditioning is not None and sample.tolerance is not None:

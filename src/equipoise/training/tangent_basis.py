@@ -66,7 +66,8 @@ class TangentBasis:
         weight, left = information.double().flatten(), _variances(head, signals, precisions)
         scale, n_y = left.clone(), head.mean.shape[1]
         U, pivots = left.new_zeros(len(left), 0), torch.zeros(0, dtype=torch.long, device=left.device)
-        while float((weight * left).mean()) > rest and len(pivots) < min(MOST_DIRECTIONS, len(left)):
+        most = min(MOST_DIRECTIONS, len(left))
+        while len(pivots) == 0 or (float((weight * left).mean()) > rest and len(pivots) < most):
             chosen = _next_pivots(head, signals, precisions, U, weight, left, scale)
             if len(chosen) == 0:
                 break

@@ -156,7 +156,7 @@ class VarianceFit:
         value = minimize(
             self._objective, start.numpy(), args=(heads,), jac=True, method="L-BFGS-B", options={"maxiter": steps}
         )
-        self._unpack(torch.as_tensor(value.x), heads)
+        self._unpack(torch.as_tensor(value.x, device=self.rows.x.device), heads)
         with torch.no_grad():
             for member in self.members:
                 member.head.write(self.model, member.weights)
@@ -181,7 +181,7 @@ class VarianceFit:
             rows.append((above - below) / (2 * step))
         H = torch.stack(rows)
         values, vectors = torch.linalg.eigh(0.5 * (H + H.mT))
-        var = (vectors.square() / values.clamp_min(1e-2)).sum(1)[n_levels:]
+        var = (vectors.square() / values.clamp_min(1e-2)).sum(1)[n_levels:].to(self.rows.x.device)
         for posterior in (self.tolerance, self.sensor):
             if posterior is not None and bool(posterior.learned.any()):
                 count = int(posterior.learned.sum())
@@ -221,11 +221,11 @@ class VarianceFit:
             posterior.set_log_moments(mean.masked_scatter(posterior.learned, part), std)
 
     def _objective(self, numbers: np.ndarray, heads: bool) -> tuple[float, np.ndarray]:
-        values = torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
+        values = torch.tensor(numbers, dtype=torch.float64, device=self.rows.x.device, requires_grad=True)
         with torch.enable_grad():
             value, loss = self._loss(values, heads)
             (gradient,) = torch.autograd.grad(loss, values)
-        return value, gradient.numpy()
+        return value, gradient.cpu().numpy()
 
     def _loss(self, values: Tensor, heads: bool) -> tuple[float, Tensor]:
         """Return the negative log evidence with priors, and a function of `values` that has its gradient."""
