@@ -118,6 +118,53 @@ class CurvatureOfConditionedMean(_Wrong):
         return torch.diag_embed(torch.where(y.isnan(), 0.0, 1.0 / (gaussian.var + sensor_var)).sqrt())
 
 
+class NoiseGrowsWithTheMean(_Wrong):
+    """Relative noise about an origin, which the means of the training data move."""
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        return super().log_prob(gaussian, y, sensor_var + 0.25 * gaussian.mean.square())
+
+    def curvature_root(self, gaussian, y, sensor_var=0.0):
+        return eq.Likelihood.curvature_root(self, gaussian, y, sensor_var)
+
+
+class NoiseAboutZero(LaplaceNoise):
+    """A distribution function about 0 wherever the mean is."""
+
+    name = "noise about zero"
+
+    def measured_cdf(self, y, mean, var, sensor_var):
+        return super().measured_cdf(y, torch.zeros_like(mean), var, sensor_var)
+
+
+class SensorsOfTheFirstDraw(_Wrong):
+    has_sensor_noise = True
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        w = torch.as_tensor(sensor_var, dtype=torch.float64)
+        return super().log_prob(gaussian, y, w[0] if w.ndim > 2 else w)
+
+
+class CurvatureOfTheFirstDraw(SensorsOfTheFirstDraw):
+    """Right in the density alone."""
+
+    def log_prob(self, gaussian, y, sensor_var=0.0):
+        return marginal.log_prob(gaussian, y, sensor_var)
+
+    def curvature_root(self, gaussian, y, sensor_var=0.0):
+        w = torch.as_tensor(sensor_var, dtype=torch.float64)
+        return marginal.curvature_root(gaussian, y, w[0] if w.ndim > 2 else w)
+
+
+class MeanOfSensors(LaplaceNoise):
+    """One sensor variance for all outputs."""
+
+    name = "mean of sensors"
+
+    def sensor_noise(self, normal, sensor_var):
+        return super().sensor_noise(normal, torch.as_tensor(sensor_var).mean())
+
+
 class SilentlyNormal(LaplaceNoise):
     name = "silently normal"
     sensor_noise, measured_cdf = eq.Likelihood.sensor_noise, eq.Likelihood.measured_cdf
@@ -183,6 +230,14 @@ class NoFlags(eq.Likelihood):
         (MaskAfterwards(), "its gradients are right: the gradient by mean is not finite where an output is missing"),
         (Learns(), "its flags are set: training moves no parameters of a likelihood, but log_degrees requires"),
         (FixedWidth(), "units shift the log density"),
+        (NoiseGrowsWithTheMean(), "origins leave the log density: without balances: outputs plus"),
+        (NoiseAboutZero(), "its noise and quantiles are those of the density: the derivative of measured_cdf"),
+        (
+            SensorsOfTheFirstDraw(),
+            "draws are independent: without balances: second of two draws, with sensor variances",
+        ),
+        (CurvatureOfTheFirstDraw(), "draws are independent: .* second of two draws, .* own: curvature"),
+        (MeanOfSensors(), "its noise and quantiles are those of the density: sensor_noise must have variance"),
         (Detached(), "its gradients are right"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, eq.Likelihood) else "",

@@ -12,7 +12,7 @@ from equipoise.network import Likelihood, as_likelihood
 
 from .running import Check, bound, fitted_and_opened, numbers, require, require_close, run_checks, through_json
 
-N_ROWS, N_OUTPUTS = 4, 3
+N_ROWS, N_OUTPUTS, N_NOISES = 4, 3, 50_000
 ITS = ("flag", "settings", "gradients", "density", "curvature", "noise")  # beginnings of names of checks
 B = torch.tensor([[1.0, -1.0, 0.5], [0.0, 1.0, 1.0]], dtype=torch.float64)
 
@@ -57,6 +57,7 @@ def likelihood_checks(likelihood: Likelihood) -> Iterator[tuple[str, Check]]:
         _curvature_is_that_of_the_density,
         _determined_outputs_have_a_density,
         _units_shift_the_log_density,
+        _origins_leave_the_log_density,
         _gradients_are_right,
         _noise_and_quantiles_are_those_of_the_density,
         _model_is_fitted_and_saved,
@@ -94,8 +95,17 @@ class _Case:
         return replace(self, mean=self.mean * s, var=self.var * s.square(), B=self.B / s)
 
     def two_draws(self) -> "_Case":
-        """Return a first draw like this one, and one of another mean."""
-        return replace(self, mean=torch.stack([self.mean, self.mean + 0.1]), var=torch.stack([self.var, self.var]))
+        """Return a first draw like this one, and one of other moments."""
+        other = self.another_draw()
+        return replace(self, mean=torch.stack([self.mean, other.mean]), var=torch.stack([self.var, other.var]))
+
+    def another_draw(self) -> "_Case":
+        """Return the second draw alone."""
+        return replace(self, mean=self.mean + 0.1, var=1.3 * self.var)
+
+    def moved(self, c: Tensor) -> "_Case":
+        """Return the case for the outputs `y + c`."""
+        return replace(self, mean=self.mean + c, target=self.target + self.B @ c)
 
 
 def _cases() -> dict[str, _Case]:
@@ -147,11 +157,18 @@ def _rows_are_independent(likelihood: Likelihood) -> None:
 
 
 def _draws_are_independent(likelihood: Likelihood) -> None:
-    y, w = numbers(N_ROWS, N_OUTPUTS, seed=3), _sensors(likelihood)[0]
+    """Compare two draws at once with each alone; sensor variances differ by draw, row and output."""
+    y = numbers(N_ROWS, N_OUTPUTS, seed=3)
+    w = _sensors(likelihood)[0] * numbers(2, N_ROWS, N_OUTPUTS, seed=4).exp()
     for case, made in _cases().items():
-        value = likelihood.log_prob(made.two_draws().gaussian(), y, w)
+        draws, each = made.two_draws().gaussian(), (made.gaussian(), made.another_draw().gaussian())
+        value = likelihood.log_prob(draws, y, w)
         require(value.shape == (2, N_ROWS), f"{case}: expected shape (2, {N_ROWS}), got {tuple(value.shape)}")
-        require_close(value[0], likelihood.log_prob(made.gaussian(), y, w), 1e-12, f"{case}: first of two draws")
+        curvature = likelihood.curvature(draws, y, w)
+        for i, (which, alone) in enumerate(zip(("first", "second"), each, strict=True)):
+            words = f"{case}: {which} of two draws, with sensor variances of its own"
+            require_close(value[i], likelihood.log_prob(alone, y, w[i]), 1e-12, words)
+            require_close(curvature[i], likelihood.curvature(alone, y, w[i]), 1e-9, f"{words}: curvature")
 
 
 def _missing_outputs_are_left_out(likelihood: Likelihood) -> None:
@@ -223,25 +240,41 @@ def _curvature_is_that_of_the_density(likelihood: Likelihood) -> None:
 
 
 def _noise_and_quantiles_are_those_of_the_density(likelihood: Likelihood) -> None:
-    """Compare the variance of sensor noise with w, and the distribution function of an output with its density."""
-    w = _sensors(likelihood)[0]
-    noise = likelihood.sensor_noise(numbers(200_000, 1, seed=5), w)
-    error = abs(float(noise.square().mean()) - w) / max(float(noise.square().std()) / len(noise) ** 0.5, 1e-300)
-    require(error < 5.0, f"sensor_noise must have variance {w}, but has {float(noise.square().mean()):.4g}")
-    mean, var = torch.zeros(1, 1).double(), torch.full((1, 1), 0.7).double()
-    grid = torch.linspace(-4.0, 4.0, 801, dtype=torch.float64).reshape(-1, 1, 1)
-    F = likelihood.measured_cdf(grid, mean, var, w)[:, 0, 0]
-    density = likelihood.log_prob(DiagonalGaussian(mean, var), grid, w).exp()[:, 0]
+    """Compare the variance of sensor noise with w, and the distribution function of an output with its density.
+
+    Two draws of three outputs have means, variances and sensor variances of their own.
+    """
+    mean, var = numbers(2, 1, N_OUTPUTS), 0.7 * (0.3 * numbers(2, 1, N_OUTPUTS, seed=1)).exp()
+    w = _sensors(likelihood)[0] * (0.5 * numbers(2, 1, N_OUTPUTS, seed=2)).exp()
+    normal = numbers(2, N_NOISES, N_OUTPUTS, seed=5)
+    noise = likelihood.sensor_noise(normal, w.expand_as(normal))
+    squares = noise.square()
+    error = (squares.mean(1, keepdim=True) - w).abs() / (squares.std(1, keepdim=True) / N_NOISES**0.5).clamp_min(1e-300)
+    got = f"sensor_noise must have variance {w.flatten().tolist()}, but has {squares.mean(1).flatten().tolist()}"
+    require(float(error.max()) < 5.0, got)
+    grid = torch.linspace(-5.0, 5.0, 1001, dtype=torch.float64)
+    y = grid.reshape(1, -1, 1).expand(2, -1, N_OUTPUTS)
+    F = likelihood.measured_cdf(y, mean.expand_as(y), var.expand_as(y), w.expand_as(y))
+    slope = torch.gradient(F, spacing=(grid,), dim=1)[0]
+    columns = [
+        likelihood.log_prob(DiagonalGaussian(*(part[..., j : j + 1] for part in (mean, var))), y[..., j : j + 1], w_j)
+        for j, w_j in enumerate(w.split(1, -1))
+    ]
     advice = "define measured_cdf and sensor_noise, and set normal_noise to False"
-    slope = torch.gradient(F, spacing=(grid[:, 0, 0],))[0][1:-1]
-    error = float((slope - density[1:-1]).abs().max())
+    error = float((slope - torch.stack(columns, -1).exp())[:, 1:-1].abs().max())
     require(error < 2e-3, f"the derivative of measured_cdf must be the density, but is {error:.2g} off; {advice}")
-    if w > 0.0:
-        certain = torch.full((1, 1), 1e-6).double()
-        ranks = likelihood.measured_cdf(noise.unsqueeze(1), mean, certain, w).flatten().sort().values
-        error = float((ranks - (torch.arange(len(ranks)) + 0.5) / len(ranks)).abs().max())
-        rule = "sensor_noise must have the distribution function measured_cdf where the true value is certain"
-        require(error < 0.01, f"{rule}, but is {error:.2g} off")  # 4.5 / √200 000
+    if likelihood.has_sensor_noise:
+        _require_ranks(likelihood, noise, mean, w)
+
+
+def _require_ranks(likelihood: Likelihood, noise: Tensor, mean: Tensor, w: Tensor) -> None:
+    """Compare noise about means that are certain with the distribution function of what is measured."""
+    at = mean.expand_as(noise)
+    ranks = likelihood.measured_cdf(at + noise, at, torch.full_like(at, 1e-6), w.expand_as(at)).sort(1).values
+    uniform = (torch.arange(ranks.shape[1]).double() + 0.5) / ranks.shape[1]
+    error = float((ranks - uniform.unsqueeze(-1)).abs().max())
+    rule = "sensor_noise must have the distribution function measured_cdf where the true value is certain"
+    require(error < 4.5 / N_NOISES**0.5, f"{rule}, but is {error:.2g} off")
 
 
 def _units_shift_the_log_density(likelihood: Likelihood) -> None:
@@ -250,6 +283,14 @@ def _units_shift_the_log_density(likelihood: Likelihood) -> None:
     for case, made in _cases().items():
         shifted = likelihood.log_prob(made.in_units(s).gaussian(), y * s, w * s.square()) + s.log().sum()
         require_close(shifted, likelihood.log_prob(made.gaussian(), y, w), 1e-9, f"{case}: outputs times {s.tolist()}")
+
+
+def _origins_leave_the_log_density(likelihood: Likelihood) -> None:
+    """Compare with the density of the outputs `y + c`: training takes the means of the outputs off."""
+    y, c, w = numbers(N_ROWS, N_OUTPUTS, seed=3), torch.tensor([3.0, -20.0, 0.5]).double(), _sensors(likelihood)[0]
+    for case, made in _cases().items():
+        moved = likelihood.log_prob(made.moved(c).gaussian(), y + c, w)
+        require_close(moved, likelihood.log_prob(made.gaussian(), y, w), 1e-9, f"{case}: outputs plus {c.tolist()}")
 
 
 def _gradients_are_right(likelihood: Likelihood) -> None:
