@@ -13,6 +13,8 @@ from equipoise.fast.heads import evaluate_heads, pull_heads
 from equipoise.fast.log_normal import draw_log_normal, pull_log_normal
 from equipoise.fast.normals import fill_noise
 
+LIKELIHOODS = {"joint": None, "marginal": True}  # by their types the one that is needed is compiled, and no other
+
 
 @compiled
 def negative_elbo(
@@ -28,7 +30,7 @@ def negative_elbo(
         tolerance, sensor: Posteriors in the form of `log_normal`, with arrays of length 0 where there is none.
         balances: `owner, coefficient` in the form of `disjoint_likelihoods.joint`; or, where balances share outputs,
             the blocks in the form of `coupled_likelihoods`.
-        paper: None for the joint density (L2), anything else for the paper's (L1).
+        paper: A value of `LIKELIHOODS`: None for the joint density (L2), True for the paper's (L1).
         rows: Inputs, `(n, n_x)`, flat; outputs, `(n, n_y)`; targets, `(n, m)`; known sensor variances, `(n, n_y)`, or
             `(0, n_y)` if there are none.
         weights: Weights of the KL divergences in the loss: of the network, and of tolerances and sensors.

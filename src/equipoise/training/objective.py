@@ -27,7 +27,6 @@ from equipoise.network import (
 )
 
 BATCH_PART = 512  # rows of a batch that are taken at once: what they need stays in the cache
-SWITCHES = {"joint": None, "marginal": True}  # where it is None, the other density is not compiled at all
 Arrays = tuple[np.ndarray, ...]
 LARGEST_BLOCK = 32  # of coupled balances: the inverses of larger blocks are left to a library
 
@@ -113,7 +112,7 @@ class _CompiledStep:
         self._shape = np.array(network.sizes), layers.ACTIVATIONS[network.activation], (LOG_VAR_BOUND, LOG_FACTOR_BOUND)
         self._no_posterior = _arrays_of(LogNormalVariance(*torch.empty(3, 0)))
         self._no_sensors = np.empty((0, network.n_outputs))
-        self._likelihood_switch = SWITCHES[twin_of(model.likelihood)]  # type: ignore[index]
+        self._likelihood_switch = training_step.LIKELIHOODS[twin_of(model.likelihood)]  # type: ignore[index]
         self._B: Tensor | None = None
         self._balances: Arrays = ()
 
