@@ -12,7 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elements import Elements
-from handmade_findings import OUTPUTS, SHORT, balanced, made_up, on_one_worker, table, tolerance, without_balances
+from handmade_findings import (
+    BALANCES,
+    OUTPUTS,
+    SHORT,
+    balanced,
+    made_up,
+    on_one_worker,
+    table,
+    tolerance,
+    without_balances,
+)
+from outside import LaplaceNoise, LowRank
 from PIL import Image
 from sklearn.metrics import r2_score
 
@@ -52,9 +63,9 @@ def whole_html() -> str:
     return render(whole_page())
 
 
-def rows_of(title: str, which: int = 0) -> dict[tuple[str, ...], list[str]]:
+def rows_of(title: str, which: int = 0, page=None) -> dict[tuple[str, ...], list[str]]:
     """Rows of a table of a section, without hard spaces, by their first cell, and the second if they need it."""
-    (section,) = [section for section in whole_page().sections if section.title == title]
+    (section,) = [section for section in (page or whole_page()).sections if section.title == title]
     rows = [[cell.replace(SPACE, " ") for cell in row] for row in section.tables[which].rows]
     several = len({row[0] for row in rows}) < len(rows)
     return {tuple(row[: 1 + several]): row[1 + several :] for row in rows}
@@ -79,6 +90,24 @@ def test_scores_in_the_page_are_those_of_the_model():
         assert expected == number(np.sqrt(np.mean(p.var[name][y.index]))) + " kg/s"
         assert bias == number(np.mean(mean - y)) + " kg/s"
         assert coverage == number(100 * inside) + " %"
+
+
+@pytest.mark.parametrize("parts", [{"likelihood": LaplaceNoise()}, {"posterior": LowRank}], ids=["noise", "weights"])
+def test_a_model_with_parts_from_outside_has_its_own_scores_in_the_page(parts):
+    X, Y = table()
+    model = eq.ConstrainedBNNRegressor(BALANCES, **SHORT | parts).fit(X, Y)
+    page = report(findings(model, X, Y), title="Outside")
+    assert all(escaping.escape(section.title) in render(page) for section in page.sections)
+    p = model.predict_distribution(X).measured()
+    lower, upper = p.interval(0.95)
+    rows = rows_of("Outputs at a glance", page=page)
+    assert [name for (name,) in rows] == OUTPUTS
+    for (name,), row in rows.items():
+        y = Y[name].dropna()
+        inside = np.mean((lower[name][y.index] <= y) & (y <= upper[name][y.index]))
+        assert row[2] == number(np.sqrt(np.mean((y - p.mean[name][y.index]) ** 2))) + " kg/s"
+        assert row[3] == number(np.sqrt(np.mean(p.var[name][y.index]))) + " kg/s"
+        assert row[5] == number(100 * inside) + " %"
 
 
 def test_balances_in_the_page_are_those_of_data_and_draws():

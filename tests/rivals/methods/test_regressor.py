@@ -195,7 +195,7 @@ def test_wrong_parameters_are_refused_with_their_value(options, message):
 
 SAVED = ["vi+projection", "vi+completion", "vi+none", "vi+penalty", "vi+posthoc-scalar", "deterministic+fixed"]
 SAVED += ["ensemble+none", "ensemble+learned", "dropout+projection", "laplace+posthoc", "deterministic+learned"]
-SAVED += ["gp+learned", "gp+none", "boosting+none", "boosting+posthoc-scalar"]
+SAVED += ["gp+learned", "gp+none", "boosting+none", "boosting+posthoc-scalar", "deterministic+qp"]
 
 
 @pytest.mark.usefixtures("long_training")
