@@ -107,14 +107,13 @@ def quadratic_sums(
     """Take the sums over rows.
 
     Args:
-        kinds: The rows, in groups.
+        kinds: The rows; those without groups have no such sums.
         columns: `U`, of the coordinates that are integrated out.
         means: Means about which residuals are taken.
         centre: Their coordinates.
         gram: Result of `gram_of` for each group, if it has been computed before.
     """
-    groups = kinds.groups
-    assert groups is not None
+    groups = kinds.groups or []
     k = columns.shape[-1]
     y, target = kinds.differences(means)
     missing = torch.stack([kinds.rows.y[group[0]].isnan() for group in groups])

@@ -19,8 +19,8 @@ MOST_OUTPUTS = 8  # at 32 it was measured to be slow and too sure: few whole row
 class LaplaceRecipe(Recipe):
     """The recipe of the posterior "laplace".
 
-    All rows are trained on. The plan's `max_epochs` bounds the epochs; a phase takes half of them, and at most some
-    thousand steps. Sensors do not depend on the inputs.
+    All rows are trained on. The plan's `max_epochs` bounds the epochs; a phase takes at most half of them, and at
+    most twelve. Sensors do not depend on the inputs.
 
     Args:
         n_members: Number of networks.
